@@ -137,7 +137,7 @@ impl Root {
 
     /// The lookups that determine the target of `name`: one for each symbolic link followed, and a last one for the file itself
     /// or the first missing component. Directories passed through without a link are omitted, because they are ancestors of
-    /// those listed. Returns `None` if the links form a cycle.
+    /// those listed. Returns `None` if the links form a cycle, and on Windows if there is a link.
     ///
     /// This is for change notifications only, and never decides about access: [`Root::open`] does.
     pub fn steps(&self, name: &[u8]) -> Option<Vec<PathStep>> {
@@ -151,8 +151,8 @@ impl Root {
                 continue;
             }
             let path = folder.join(sys::os_name(&component));
-            match std::fs::read_link(&path) {
-                Ok(target) => {
+            match sys::step_target(&path) {
+                Ok(Some(target)) => {
                     links += 1;
                     if links > LINKS_MAX {
                         return None;
@@ -163,11 +163,9 @@ impl Root {
                     }
                     pending.append(&mut components(target.as_os_str().as_encoded_bytes()));
                 }
-                // EINVAL: the entry exists and is not a link.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput && !pending.is_empty() => {
-                    folder = path;
-                }
-                Err(_) => {
+                Ok(None) if !pending.is_empty() => folder = path,
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => return None,
+                Ok(None) | Err(_) => {
                     steps.push(PathStep { folder, name: component });
                     return Some(steps);
                 }
@@ -187,6 +185,22 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
 
 /// Maximum number of links followed in one lookup: the kernel's own limit (path_resolution(7)).
 const LINKS_MAX: usize = 40;
+
+/// Files that the system has sent by itself for the reactors of a thread (TransmitFile on Windows).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FileSends {
+    /// Calls.
+    pub calls: u64,
+    /// Calls that also sent bytes in memory before the file.
+    pub with_head: u64,
+    /// Bytes of the calls that have ended.
+    pub bytes: u64,
+}
+
+/// Returns the figures of this thread: zero on systems that send files in another way.
+pub fn file_sends() -> FileSends {
+    crate::sys::net::file_sends()
+}
 
 /// Options to open a file that only its owner may read and write, if the opening creates it. On Windows a new file has the
 /// permissions of its directory.

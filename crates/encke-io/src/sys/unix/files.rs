@@ -227,6 +227,14 @@ impl From<Errno> for OpenError {
     }
 }
 
+/// The target of a link on the way to a file; `None` if the path leads to something else (EINVAL, readlink(2)).
+pub(crate) fn step_target(path: &Path) -> io::Result<Option<PathBuf>> {
+    match std::fs::read_link(path) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+        target => target.map(Some),
+    }
+}
+
 /// A component of a path, as the system has it.
 pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::windows::ffi::OsStringExt as _;
-use std::os::windows::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::windows::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::windows::io::{AsRawHandle, FromRawHandle};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -525,6 +525,16 @@ pub fn allocate(_file: &File, _from: u64, _to: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// The target of a link on the way to a file; `None` if the path leads to something else.
+///
+/// # Errors
+/// The path does not exist, or `Unsupported`: the steps of links are not followed on this system.
+pub(crate) fn step_target(path: &Path) -> io::Result<Option<PathBuf>> {
+    let attributes = std::fs::symlink_metadata(path)?.file_attributes();
+    let is_link = attributes & FILE_ATTRIBUTE_REPARSE_POINT != 0;
+    if is_link { Err(io::ErrorKind::Unsupported.into()) } else { Ok(None) }
+}
+
 /// A component of a path, as the system has it.
 pub(crate) fn os_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
@@ -651,6 +661,23 @@ mod tests {
         assert_eq!(file.read_at(1, &mut bytes).expect("read"), 3);
         std::fs::remove_file(scene.0.join("site/a.html")).expect("it is shared for that");
         assert_eq!(file.read_at(0, &mut bytes[..2]).expect("read"), 2);
+    }
+
+    #[test]
+    fn the_step_to_a_file_is_in_its_own_directory() {
+        let scene = Scene::new("steps");
+        let root = scene.root();
+        for (name, folder, last) in [
+            ("a.html", "", "a.html"),
+            ("sub/a longer name.html", "sub", "a longer name.html"),
+            ("sub/missing", "sub", "missing"),
+            ("missing/deep/down", "", "missing"),
+            ("a.html/b", "a.html", "b"),
+        ] {
+            let folder = root.path().components().chain(Path::new(folder).components()).collect();
+            let expected = crate::files::PathStep { folder, name: last.into() };
+            assert_eq!(root.steps(name.as_bytes()), Some(vec![expected]), "{name}");
+        }
     }
 
     #[test]
