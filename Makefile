@@ -64,6 +64,7 @@ test-windows:
 	.ci/need wine x86_64-pc-windows-gnu python3 curl openssl
 	CARGO=$(CARGO) tests/windows
 	CARGO=$(CARGO) tests/windows --program
+	CARGO=$(CARGO) tests/windows --files
 
 bench: build
 	python3 bench/run.py --write
