@@ -3,7 +3,7 @@
 //! ```text
 //!   Site (Mount, shared) ── opened by each worker ──► FileHandler (Handler)
 //!     rules    settings, checked once                   FileCache   the file cache, by path: Rc<Resource>
-//!     hosts    name ─► site                             DirWatcher  directories of cached files, by inotify(7)
+//!     hosts    name ─► site                             DirWatcher  directories of cached files
 //!     compression_cache  compressed bytes, for all      PoolJob     jobs on the thread pool
 //!
 //!   GET, warm    authority ─► site;  (site, raw path) ─► cache ─► prepared response      no system call
