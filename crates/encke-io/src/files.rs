@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::files as sys;
 
-pub use crate::sys::files::{allocate, exchange, id_of, may_write, open_regular};
+pub use crate::sys::files::{
+    allocate, allow_writing, exchange, id_of, is_used_name, may_write, open_regular, plain_path,
+};
 
 /// Policy for symbolic links below the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -202,13 +204,25 @@ pub fn file_sends() -> FileSends {
     crate::sys::net::file_sends()
 }
 
-/// Options to open a file that only its owner may read and write, if the opening creates it. On Windows a new file has the
-/// permissions of its directory.
-pub fn private_options() -> std::fs::OpenOptions {
-    sys::private_options()
+/// Creates a file that only its owner may read and write, and opens it to write. On Windows the system and the administrators
+/// may, too, as root may on Unix.
+///
+/// # Errors
+/// The file exists, or the system refuses.
+pub fn create_private(path: &Path) -> io::Result<std::fs::File> {
+    sys::create_private(path)
 }
 
-/// Creates a directory for its owner only, with its ancestors. On Windows it has the permissions of its parent.
+/// Whether only the owner may read and write a file or a directory. On Windows the owner is the user of this process, and the
+/// system and the administrators may, too.
+///
+/// # Errors
+/// The file does not exist, or its permissions cannot be read.
+pub fn is_private(path: &Path) -> io::Result<bool> {
+    sys::is_private(path)
+}
+
+/// Creates a directory for its owner only, with its ancestors. On Windows new files in it are private, too.
 ///
 /// # Errors
 /// The system's.
@@ -216,14 +230,27 @@ pub fn make_private_folder(folder: &Path) -> io::Result<()> {
     sys::make_private_folder(folder)
 }
 
-/// Gives a new file the owner, the group and the permissions of an old one. Only root may give a file away: the permissions of
-/// a group that cannot be kept are dropped, because the new group may contain other users. On Windows only the read-only
-/// attribute is kept.
-///
-/// # Errors
-/// The permissions cannot be set.
-pub fn take_over(file: &std::fs::File, old: &std::fs::Metadata) -> io::Result<()> {
-    sys::take_over(file, old)
+/// The owner, the group and the permissions of a file. On Windows its access control list and its read-only attribute.
+#[derive(Debug)]
+pub struct FileRights(sys::OwnRights);
+
+impl FileRights {
+    /// Reads the rights of a file.
+    ///
+    /// # Errors
+    /// The file does not exist, or its permissions cannot be read.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        sys::OwnRights::of(path).map(Self)
+    }
+
+    /// Gives these rights to a file that [`create_private`] has created. Only root may give a file away: the permissions of a
+    /// group that cannot be kept are dropped, because the new group may contain other users.
+    ///
+    /// # Errors
+    /// The permissions cannot be set.
+    pub fn give_to(&self, file: &std::fs::File) -> io::Result<()> {
+        self.0.give_to(file)
+    }
 }
 
 /// Stores the names of a directory on the disk. On Windows there is nothing to do.
@@ -239,7 +266,11 @@ pub(crate) fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+    Err(not_regular())
+}
+
+pub(crate) fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
 #[cfg(all(test, unix))]

@@ -117,7 +117,7 @@ pub fn put_private(file: &Path, content: &[u8]) -> Result<(), StateError> {
         {
             return Err(error);
         }
-        let mut writer = files::private_options().create_new(true).write(true).open(&new)?;
+        let mut writer = files::create_private(&new)?;
         writer.write_all(content)?;
         writer.sync_all()?;
         fs::rename(&new, file)
@@ -138,10 +138,8 @@ pub fn make_folder(folder: &Path) -> Result<(), StateError> {
 mod tests {
     use super::*;
 
-    #[cfg(unix)]
     #[test]
     fn a_private_file_is_its_owners_alone_and_takes_the_place_of_the_one_before() {
-        use std::os::unix::fs::PermissionsExt as _;
         let folder = std::env::temp_dir().join(format!("encke-private-{}", std::process::id()));
         make_folder(&folder).expect("made");
         let file = folder.join("a.key");
@@ -150,12 +148,12 @@ mod tests {
         for content in ["one", "another"] {
             put_private(&file, content.as_bytes()).expect("written");
             assert_eq!(fs::read_to_string(&file).expect("there"), content);
-            let mode = fs::metadata(&file).expect("there").permissions().mode();
-            assert_eq!(mode & 0o777, 0o600);
+            assert!(files::is_private(&file).expect("there"));
         }
         assert_eq!(fs::read_dir(&folder).expect("there").count(), 1, "nothing else is left");
-        let error = put_private(&file.join("below"), b"").expect_err("below a file").to_string();
-        assert!(error.contains("a.key/below cannot be written"), "{error}");
+        let below = file.join("below");
+        let error = put_private(&below, b"").expect_err("below a file").to_string();
+        assert!(error.contains(&format!("{} cannot be written", below.display())), "{error}");
         fs::remove_dir_all(&folder).expect("made here");
     }
 

@@ -157,7 +157,7 @@ impl SiteRoot {
     /// Whether a symbolic link leads to one of the roots.
     pub(super) fn is_linked(&self) -> bool {
         let is_straight = |(place, base): (&PathMapping, &Arc<Base>)| {
-            std::path::absolute(&place.folder).is_ok_and(|path| path == base.root.path())
+            std::path::absolute(&place.folder).is_ok_and(|path| path == files::plain_path(base.root.path()))
         };
         !self.rules.places.iter().zip(&*self.bases).all(is_straight)
     }

@@ -15,7 +15,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use encke_io::files;
+use encke_io::files::{self, FileRights};
 use encke_settings::BYTES_MAX;
 
 /// Bytes of one write. A settings file is usually smaller.
@@ -145,7 +145,10 @@ pub(crate) fn obstacle(path: &Path) -> Option<String> {
     };
     // A rename would succeed without this permission, but its absence is a request of the operator.
     if metadata.permissions().readonly() {
-        return Some(format!("{file} is read-only: allow its owner to write it with `chmod u+w {file}`"));
+        return Some(format!(
+            "{file} is read-only: allow its owner to write it with `{}`",
+            files::allow_writing(path)
+        ));
     }
     if let Err(error) = files::may_write(path) {
         return Some(FileError::at(path, FileStep::Write)(error).to_string());
@@ -182,11 +185,11 @@ pub(crate) fn replace(
     (expected, content): (&[u8], &[u8]),
     before: &mut dyn FnMut(FileStep),
 ) -> Result<ReplacedFile, FileError> {
-    let metadata = fs::metadata(path).map_err(FileError::at(path, FileStep::Read))?;
+    let rights = FileRights::of(path).map_err(FileError::at(path, FileStep::Read))?;
     let old = sibling(path, "old");
     before(FileStep::Remove);
     remove(&old)?;
-    let new = write_new(path, content, Some(&metadata), before)?;
+    let new = write_new(path, content, Some(&rights), before)?;
     let mut replaced = ReplacedFile {
         path: path.to_owned(),
         old,
@@ -255,7 +258,7 @@ impl ReplacedFile {
             if !is_ours(&self.path)? {
                 return Err(changed(&self.path));
             }
-            let like = fs::metadata(&self.path).map_err(FileError::at(&self.path, FileStep::Read))?;
+            let like = FileRights::of(&self.path).map_err(FileError::at(&self.path, FileStep::Read))?;
             return write_renamed(&self.path, copy, Some(&like), &mut |_| {});
         }
         let back = FileError::at(&self.path, FileStep::Rename);
@@ -334,7 +337,7 @@ pub(crate) fn write_private(
 fn write_renamed(
     path: &Path,
     content: &[u8],
-    like: Option<&Metadata>,
+    like: Option<&FileRights>,
     before: &mut dyn FnMut(FileStep),
 ) -> Result<(), FileError> {
     let new = write_new(path, content, like, before)?;
@@ -351,7 +354,7 @@ fn write_renamed(
 fn write_new(
     path: &Path,
     content: &[u8],
-    like: Option<&Metadata>,
+    like: Option<&FileRights>,
     before: &mut dyn FnMut(FileStep),
 ) -> Result<PathBuf, FileError> {
     let new = sibling(path, "new");
@@ -360,16 +363,14 @@ fn write_new(
         // A rest may have other permissions, or be a link to another file.
         remove(&new)?;
         before(FileStep::Create);
-        let mut options = files::private_options();
-        options.write(true).create_new(true);
-        let mut file = options.open(&new).map_err(FileError::at(&new, FileStep::Create))?;
+        let mut file = files::create_private(&new).map_err(FileError::at(&new, FileStep::Create))?;
         for part in content.chunks(WRITE_BYTES) {
             before(FileStep::Write);
             file.write_all(part).map_err(FileError::at(&new, FileStep::Write))?;
         }
         if let Some(old) = like {
             before(FileStep::Permissions);
-            files::take_over(&file, old).map_err(FileError::at(&new, FileStep::Permissions))?;
+            old.give_to(&file).map_err(FileError::at(&new, FileStep::Permissions))?;
         }
         before(FileStep::Sync);
         file.sync_all().map_err(FileError::at(&new, FileStep::Sync))
@@ -447,6 +448,24 @@ pub(crate) mod tests {
         write_private(&scratch.0.join("private"), b"x", &mut |_| {}).expect("written");
         let mode = fs::metadata(scratch.0.join("private")).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_rights() {
+        let scratch = ScratchDir::new("rights");
+        let (private, public) = (scratch.0.join("private.toml"), scratch.0.join("public.toml"));
+        files::create_private(&private).and_then(|mut file| file.write_all(OLD)).expect("written");
+        fs::write(&public, OLD).expect("written");
+        for file in [&private, &public] {
+            let before = files::is_private(file).expect("there");
+            assert!(before || file == &public);
+            let replaced = replace(file, (OLD, b"new"), &mut |_| {}).expect("replaced");
+            assert_eq!(files::is_private(file).expect("there"), before, "{}", file.display());
+            replaced.restore().expect("restored");
+            assert_eq!(fs::read(file).expect("there"), OLD);
+            assert_eq!(files::is_private(file).expect("there"), before, "{}", file.display());
+        }
+        assert_eq!(fs::read_dir(&scratch.0).expect("there").count(), 2, "nothing else is left");
     }
 
     /// The part of [`a_kill_at_any_step_leaves_a_complete_file`] that runs in a process of its own.
@@ -553,6 +572,10 @@ pub(crate) mod tests {
                 "kept for the versions"
             );
         }
+        if cfg!(windows) {
+            // Only since version 1607 an open file can be replaced.
+            return;
+        }
         // A program that has opened the old file may still write it.
         fs::write(&file, OLD).expect("written");
         let mut opened = fs::OpenOptions::new().append(true).open(&file).expect("there");
@@ -585,6 +608,6 @@ pub(crate) mod tests {
         let mut permissions = fs::metadata(&file).expect("there").permissions();
         permissions.set_readonly(true);
         fs::set_permissions(&file, permissions).expect("own file");
-        assert!(obstacle(&file).expect("read-only").contains("chmod u+w"));
+        assert!(obstacle(&file).expect("read-only").contains(&files::allow_writing(&file)));
     }
 }

@@ -264,15 +264,12 @@ mod tests {
         }
     }
 
-    #[cfg(unix)]
     #[test]
     fn keys_are_their_owners_alone() {
-        use std::os::unix::fs::PermissionsExt as _;
         let folder = Folder::new("rights");
         let authority = folder.open("laptop", NOW_S);
         for file in [authority.certificate.with_extension("key"), authority.leaf.key] {
-            let mode = fs::metadata(&file).expect("there").permissions().mode();
-            assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+            assert!(encke_io::files::is_private(&file).expect("there"), "{}", file.display());
         }
     }
 }

@@ -36,6 +36,23 @@ pub fn may_write(path: &Path) -> io::Result<()> {
     Ok(sys::access(path, sys::Access::WRITE_OK)?)
 }
 
+/// The command that lets the owner of a file write it.
+pub fn allow_writing(file: &Path) -> String {
+    format!("chmod u+w {}", file.display())
+}
+
+/// Whether a request may use `name`, a path relative to `root` with `/` between its segments, for the file at `real`, an
+/// absolute path without links. On Windows a file has many names, and only its true name may be used. On this system each
+/// name is a directory entry of its own: always true.
+pub fn is_used_name(_root: &Path, _name: &str, _real: &Path) -> bool {
+    true
+}
+
+/// The usual form of an absolute path, for other programs. Only Windows has another one.
+pub fn plain_path(path: &Path) -> std::borrow::Cow<'_, Path> {
+    path.into()
+}
+
 /// Opens a regular file to read. Never waits for the writer of a named pipe.
 ///
 /// # Errors
@@ -240,12 +257,16 @@ pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)
 }
 
-/// Options to open a file that only its owner may read and write.
-pub(crate) fn private_options() -> std::fs::OpenOptions {
+/// Creates a file that only its owner may read and write, and opens it to write.
+pub(crate) fn create_private(path: &Path) -> io::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt as _;
-    let mut options = std::fs::OpenOptions::new();
-    options.mode(0o600);
-    options
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Whether only the owner may read the file or directory.
+pub(crate) fn is_private(path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+    Ok(std::fs::metadata(path)?.mode() & 0o077 == 0)
 }
 
 /// Creates a directory for its owner only.
@@ -254,18 +275,28 @@ pub(crate) fn make_private_folder(folder: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Gives a new file the owner, the group and the permissions of an old one.
-pub(crate) fn take_over(file: &std::fs::File, old: &std::fs::Metadata) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
-    let own = file.metadata()?;
-    let mut mode = old.mode() & 0o777;
-    if own.gid() != old.gid() && fchown(file, None, Some(old.gid())).is_err() {
-        mode &= 0o707;
+/// The owner, the group and the permissions of a file.
+#[derive(Debug)]
+pub(crate) struct OwnRights(std::fs::Metadata);
+
+impl OwnRights {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self(std::fs::metadata(path)?))
     }
-    if own.uid() != old.uid() {
-        let _not_root = fchown(file, Some(old.uid()), None);
+
+    /// Gives these rights to a new file.
+    pub(crate) fn give_to(&self, file: &std::fs::File) -> io::Result<()> {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+        let (own, old) = (file.metadata()?, &self.0);
+        let mut mode = old.mode() & 0o777;
+        if own.gid() != old.gid() && fchown(file, None, Some(old.gid())).is_err() {
+            mode &= 0o707;
+        }
+        if own.uid() != old.uid() {
+            let _not_root = fchown(file, Some(old.uid()), None);
+        }
+        file.set_permissions(std::fs::Permissions::from_mode(mode))
     }
-    file.set_permissions(std::fs::Permissions::from_mode(mode))
 }
 
 /// Stores the names of a directory on the disk.

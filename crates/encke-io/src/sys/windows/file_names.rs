@@ -4,8 +4,11 @@
 //! name is checked before it is used ([`segments`]), and the file that it opens must have exactly this name
 //! ([`is_true_name`]). Otherwise every rule by name could be walked round (CVE-1999-0012, CVE-2001-0795).
 
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
 /// Characters that a name may not contain: separators, streams and drives, wildcards, and others that Windows reserves.
-const RESERVED: &[char] = &['\\', ':', '*', '?', '"', '<', '>', '|'];
+const RESERVED: &[char] = &['\\', '/', ':', '*', '?', '"', '<', '>', '|'];
 
 /// Returns the segments of a name, and whether it ends with a slash. `None` if a segment cannot be the name of a file, or leads
 /// upwards.
@@ -61,6 +64,37 @@ pub(crate) fn is_true_name(true_name: &[u16], root: &[u16], segments: &[&str]) -
     true_name == expected
 }
 
+/// Whether a request may use `name`, a path relative to `root` with `/` between its segments, for the file at `real`, an
+/// absolute path without links: only if it is the file's true name. `root` has no links either.
+pub fn is_used_name(root: &Path, name: &str, real: &Path) -> bool {
+    segments(name.as_bytes()).is_some_and(|(segments, _)| {
+        let mut expected = root.to_path_buf();
+        expected.extend(segments);
+        // Paths are compared as the system compares them, which may ignore case.
+        expected.as_os_str() == real.as_os_str()
+    })
+}
+
+/// The usual form of an absolute path, for other programs: `C:\a` for `\\?\C:\a`, which few programs know. A path that has no
+/// such form stays as it is.
+pub fn plain_path(path: &Path) -> Cow<'_, Path> {
+    let text = path.as_os_str().to_str().and_then(|text| text.strip_prefix(r"\\?\"));
+    let plain = text.filter(|text| {
+        let mut parts = text.split('\\');
+        let is_drive = parts
+            .next()
+            .is_some_and(|drive| matches!(drive.as_bytes(), [letter, b':'] if letter.is_ascii_alphabetic()));
+        // Without the prefix the system would rewrite other names.
+        is_drive
+            && text.len() < PLAIN_BYTES_MAX
+            && parts.all(|part| part.is_empty() && text.ends_with(":\\") || is_name(part))
+    });
+    plain.map_or(Cow::Borrowed(path), |plain| Cow::Owned(PathBuf::from(plain)))
+}
+
+/// The longest path that all programs can open (MAX_PATH).
+const PLAIN_BYTES_MAX: usize = 248;
+
 const SEPARATOR: u16 = b'\\' as u16;
 
 #[cfg(test)]
@@ -108,6 +142,40 @@ mod tests {
         assert!(is_true_name(&wide(r"\\?\C:\a"), &wide(r"\\?\C:\"), &["a"]));
         for other in [r"\\?\C:\site\Sub\b", r"\\?\C:\site\sub\B", r"\\?\C:\site\sub", r"\\?\C:\sub\b"] {
             assert!(!is_true_name(&wide(other), &root, &["sub", "b"]), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_used_by_its_true_name_only() {
+        let root = Path::new(r"\\?\C:\site");
+        for (name, real, is_used) in [
+            ("a.php", r"\\?\C:\site\a.php", true),
+            ("sub/a.php", r"\\?\C:\site\sub\a.php", true),
+            ("A.php", r"\\?\C:\site\a.php", false),
+            ("sub\\a.php", r"\\?\C:\site\sub\a.php", false),
+            ("a.php::$DATA", r"\\?\C:\site\a.php", false),
+            ("LONGNA~1.php", r"\\?\C:\site\long name.php", false),
+            ("link.php", r"\\?\C:\site\a.php", false),
+            ("a.php", r"\\?\C:\other\a.php", false),
+        ] {
+            assert_eq!(is_used_name(root, name, Path::new(real)), is_used, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_for_other_programs_has_its_usual_form() {
+        let long = format!(r"\\?\C:\{}", "a".repeat(300));
+        for (path, expected) in [
+            (r"\\?\C:\a\b.html", r"C:\a\b.html"),
+            (r"\\?\C:\", r"C:\"),
+            (r"C:\a", r"C:\a"),
+            (r"\\?\UNC\server\share\a", r"\\?\UNC\server\share\a"),
+            (r"\\?\C:\a.", r"\\?\C:\a."),
+            (r"\\?\C:\a\nul", r"\\?\C:\a\nul"),
+            (r"\\?\C:\a/b", r"\\?\C:\a/b"),
+            (&long, &long),
+        ] {
+            assert_eq!(plain_path(Path::new(path)).as_os_str(), expected);
         }
     }
 }

@@ -25,8 +25,8 @@ use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_HIDDEN,
     FILE_ATTRIBUTE_REPARSE_POINT, FILE_ATTRIBUTE_SYSTEM, FILE_BASIC_INFO, FILE_FLAG_BACKUP_SEMANTICS,
     FILE_FLAG_OPEN_REPARSE_POINT, FILE_ID_BOTH_DIR_INFO, FILE_NAME_NORMALIZED, FILE_READ_ATTRIBUTES,
-    FILE_READ_DATA, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FILE_TYPE_DISK, FileBasicInfo,
-    FileIdBothDirectoryInfo, FileIdBothDirectoryRestartInfo, GetFileInformationByHandle,
+    FILE_READ_DATA, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FILE_TYPE_DISK, FILE_WRITE_DATA,
+    FileBasicInfo, FileIdBothDirectoryInfo, FileIdBothDirectoryRestartInfo, GetFileInformationByHandle,
     GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW, MAXIMUM_REPARSE_DATA_BUFFER_SIZE,
     SYNCHRONIZE, VOLUME_NAME_DOS,
 };
@@ -35,9 +35,11 @@ use windows_sys::Win32::System::Ioctl::FSCTL_GET_REPARSE_POINT;
 
 use super::error::SysError;
 use super::file_names::{is_name, is_true_name, segments};
+pub use super::file_names::{is_used_name, plain_path};
 use super::links::{self, LinkTarget, LinkTree, WalkEntry};
+pub(crate) use super::private_files::{OwnRights, create_private, is_private, make_private_folder};
 use crate::files::{
-    DirEntry, FileId, FileKind, Links, Metadata, OpenError, OpenFile, Patience, Root, regular,
+    DirEntry, FileId, FileKind, Links, Metadata, OpenError, OpenFile, Patience, Root, not_regular, regular,
 };
 
 /// The open directory of a [`Root`], and its true name.
@@ -49,7 +51,7 @@ pub(crate) struct RootHandle {
 /// The handle of an [`OpenFile`].
 pub(crate) type FileHandle = File;
 
-const SHARE_ALL: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
+pub(super) const SHARE_ALL: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
 const READ: u32 = FILE_READ_DATA | FILE_READ_ATTRIBUTES | SYNCHRONIZE;
 
 /// Attributes of files that are not shown.
@@ -67,6 +69,15 @@ fn open_folder(path: &Path, flags: u32) -> io::Result<File> {
         .access_mode(READ)
         .share_mode(SHARE_ALL)
         .custom_flags(FILE_FLAG_BACKUP_SEMANTICS | flags)
+        .open(path)
+}
+
+/// Opens a file or a directory by its path.
+fn open_any(path: &Path, access: u32) -> io::Result<File> {
+    File::options()
+        .access_mode(access)
+        .share_mode(SHARE_ALL)
+        .custom_flags(FILE_FLAG_BACKUP_SEMANTICS)
         .open(path)
 }
 
@@ -478,35 +489,41 @@ fn entry_at(buffer: &[u64], offset: usize, device: u64) -> (Option<DirEntry>, us
 
 /// The identity of the file at `path`; `None` if it cannot be determined.
 pub fn id_of(path: &Path) -> Option<FileId> {
-    let file = File::options()
-        .access_mode(FILE_READ_ATTRIBUTES)
-        .share_mode(SHARE_ALL)
-        .custom_flags(FILE_FLAG_BACKUP_SEMANTICS)
-        .open(path)
-        .ok()?;
+    let file = open_any(path, FILE_READ_ATTRIBUTES).ok()?;
     let (metadata, _) = metadata_of(&file).ok()?;
     Some((metadata.device, metadata.inode))
 }
 
-/// Tests whether this process may write to a file. Permissions are not read on this system: `Ok` if the path exists and is not
-/// read-only.
+/// Tests whether this process may write to a file, or create files in a directory.
 ///
 /// # Errors
 /// It may not, or the path does not exist.
 pub fn may_write(path: &Path) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
+    // A directory with this attribute is a special folder of the desktop.
     if metadata.permissions().readonly() && metadata.is_file() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    Ok(())
+    // For a directory the same number is the right to create files.
+    open_any(path, FILE_WRITE_DATA).map(drop)
 }
 
-/// Opens a regular file to read.
+/// The command that lets the owner of a file write it.
+pub fn allow_writing(file: &Path) -> String {
+    format!("attrib -r \"{}\"", plain_path(file).display())
+}
+
+/// Opens a regular file to read. Never waits for a device or a pipe.
 ///
 /// # Errors
 /// The system's, or the path leads to something else than a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    regular(File::open(path)?)
+    let file = open_any(path, READ)?;
+    // SAFETY: the call takes no pointers.
+    if unsafe { GetFileType(file.as_raw_handle()) } != FILE_TYPE_DISK {
+        return Err(not_regular());
+    }
+    regular(file)
 }
 
 /// Not available on this system.
@@ -538,21 +555,6 @@ pub(crate) fn step_target(path: &Path) -> io::Result<Option<PathBuf>> {
 /// A component of a path, as the system has it.
 pub(crate) fn os_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
-}
-
-/// Options to open a file with the permissions of its directory.
-pub(crate) fn private_options() -> std::fs::OpenOptions {
-    std::fs::OpenOptions::new()
-}
-
-/// Creates a directory with the permissions of its parent.
-pub(crate) fn make_private_folder(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)
-}
-
-/// Gives a new file the read-only attribute of an old one.
-pub(crate) fn take_over(file: &File, old: &std::fs::Metadata) -> io::Result<()> {
-    file.set_permissions(old.permissions())
 }
 
 /// Does nothing: this system stores names itself.
@@ -678,6 +680,25 @@ mod tests {
             let expected = crate::files::PathStep { folder, name: last.into() };
             assert_eq!(root.steps(name.as_bytes()), Some(vec![expected]), "{name}");
         }
+    }
+
+    #[test]
+    fn only_regular_files_are_read_whole_and_rights_to_write_are_known() {
+        let scene = Scene::new("regular");
+        let file = scene.0.join("site/a.html");
+        assert!(open_regular(&file).is_ok() && may_write(&file).is_ok());
+        for other in [scene.0.join("site"), "NUL".into()] {
+            let error = open_regular(&other).expect_err("not a file");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}: {error}", other.display());
+        }
+        assert!(may_write(&scene.0.join("site")).is_ok());
+        assert_eq!(may_write(&scene.0.join("none")).expect_err("none").kind(), io::ErrorKind::NotFound);
+        let mut permissions = std::fs::metadata(&file).expect("there").permissions();
+        permissions.set_readonly(true);
+        std::fs::set_permissions(&file, permissions.clone()).expect("own file");
+        assert_eq!(may_write(&file).expect_err("read-only").kind(), io::ErrorKind::PermissionDenied);
+        permissions.set_readonly(false);
+        std::fs::set_permissions(&file, permissions).expect("own file");
     }
 
     #[test]

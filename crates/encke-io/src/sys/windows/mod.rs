@@ -15,6 +15,7 @@ pub(crate) mod host;
 pub(crate) mod links;
 pub(crate) mod net;
 pub(crate) mod port;
+mod private_files;
 pub(crate) mod process;
 pub(crate) mod security;
 pub(crate) mod service;

@@ -78,9 +78,12 @@ mod tests {
         let by_number = host::process_usage(std::process::id()).expect("this process exists");
         assert!(by_number.resident_bytes > 1 << 16 && by_number.cpu_ns >= own.cpu_ns, "{by_number:?}");
         assert_eq!(host::process_usage(u32::MAX), None);
-        let before = host::open_descriptors().expect("known");
-        let files = [(); 8].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").expect("a port"));
-        assert!(host::open_descriptors().expect("known") >= before + files.len());
+        // Other tests of this program open and close handles, too.
+        let sockets = [(); 200].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").expect("a port"));
+        let many = host::open_descriptors().expect("known");
+        drop(sockets);
+        let few = host::open_descriptors().expect("known");
+        assert!(few + 100 < many, "{few} of {many}");
         assert!(host::memory_bytes().is_some_and(|bytes| bytes > host::resident_bytes().expect("known")));
     }
 }
