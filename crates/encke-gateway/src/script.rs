@@ -14,6 +14,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use encke_io::files;
+
 /// A script that serves a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PhpScript {
@@ -76,14 +78,16 @@ fn script(root: &Path, path: &str, end: usize) -> Option<PhpScript> {
     }
     let file = std::fs::canonicalize(root.join(name.strip_prefix('/')?)).ok()?;
     // A link may lead to another script of the site, and nowhere else.
-    let is_script =
-        file.starts_with(root) && file.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes());
+    let is_script = file.starts_with(root)
+        && file.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes())
+        && files::is_used_name(root, name.trim_start_matches('/'), &file);
     let is_file = is_script && std::fs::metadata(&file).is_ok_and(|metadata| metadata.is_file());
     is_file.then(|| PhpScript {
         name: name.to_owned(),
         path_info: path_info.to_owned(),
-        file,
-        root: root.to_owned(),
+        // Scripts are opened by another program.
+        file: files::plain_path(&file).into_owned(),
+        root: files::plain_path(root).into_owned(),
         is_front: false,
     })
 }
@@ -192,9 +196,14 @@ mod tests {
         for file in ["x.jpg", "index.php", "UPPER.PHP", "real.php", ".git/hook.php", ".hidden.php"] {
             root.file(file);
         }
-        std::os::unix::fs::symlink(outside.0.join("secret.php"), root.0.join("out.php")).expect("a link");
-        std::os::unix::fs::symlink(root.0.join("x.jpg"), root.0.join("image.php")).expect("a link");
-        std::os::unix::fs::symlink(root.0.join("real.php"), root.0.join("alias.php")).expect("a link");
+        // Windows: no program without special rights can make links.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::symlink;
+            symlink(outside.0.join("secret.php"), root.0.join("out.php")).expect("a link");
+            symlink(root.0.join("x.jpg"), root.0.join("image.php")).expect("a link");
+            symlink(root.0.join("real.php"), root.0.join("alias.php")).expect("a link");
+        }
         std::fs::create_dir(root.0.join("dir.php")).expect("a directory");
         for path in [
             "/x.jpg/y.php",
@@ -217,9 +226,13 @@ mod tests {
         ] {
             assert_eq!(root.named(path), None, "{path:?}");
         }
-        assert_eq!(root.named("/alias.php"), pair("/alias.php", ""), "a link within the site");
+        if cfg!(unix) {
+            assert_eq!(root.named("/alias.php"), pair("/alias.php", ""), "a link within the site");
+        }
     }
 
+    // Windows: no program without special rights can make links.
+    #[cfg(unix)]
     #[test]
     fn a_link_leads_to_no_script_if_the_site_follows_none() {
         let root = Root::new("links");
@@ -241,6 +254,28 @@ mod tests {
             assert!(look(&through, path, "/real.php", false).named.is_some(), "{path}");
         }
         std::fs::remove_file(through).expect("the link");
+    }
+
+    /// On Unix all these are names of other files, which do not exist.
+    #[test]
+    fn a_script_has_one_name() {
+        let root = Root::new("one-name");
+        root.file("Shop/long name.php");
+        root.file("Shop/.hidden/hook.php");
+        assert!(root.named("/Shop/long name.php").is_some());
+        for path in [
+            "/shop/long name.php",
+            "/Shop/LONG NAME.php",
+            "/Shop/LONGNA~1.php",
+            "/Shop\\long name.php",
+            "/Shop\\.hidden\\hook.php",
+            "/Shop/long name.php.",
+            "/Shop/long name.php ",
+            "/Shop/long name.php::$DATA",
+            "/Shop/long name.php:stream.php",
+        ] {
+            assert_eq!(root.named(path), None, "{path}");
+        }
     }
 
     #[test]
