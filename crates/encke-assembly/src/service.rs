@@ -788,5 +788,6 @@ fn new_token() -> Result<String, ServiceError> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-#[cfg(test)]
+// Its one test needs an upstream with TLS.
+#[cfg(all(test, feature = "tls"))]
 mod tests;

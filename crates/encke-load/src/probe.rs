@@ -200,7 +200,9 @@ mod tests {
             watch.look(at(looks));
         }
         let watched = watch.watched(1);
-        assert!(watched.resident_bytes > 100_000 && watched.busiest_thread > Some(0.0), "{watched:?}");
+        assert!(watched.resident_bytes > 100_000, "{watched:?}");
+        // Windows does not report the threads of a process.
+        assert!(cfg!(windows) || watched.busiest_thread > Some(0.0), "{watched:?}");
         assert_eq!(ProbeSample::at_process(u32::MAX, 0), None);
     }
 }

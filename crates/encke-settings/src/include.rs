@@ -34,7 +34,7 @@ enum IncludeError {
     NotAFile(PathBuf),
     /// The pattern has `*` or `?` in a directory.
     DirectoryPattern,
-    /// The text is empty or ends in `/`.
+    /// The text is empty or ends in a separator.
     NoFile,
     /// The pattern matches the settings file itself.
     Itself,
@@ -149,7 +149,7 @@ fn patterns<'a>(root: &'a DeTable<'_>) -> Vec<(&'a str, Range<usize>)> {
 /// The files that a pattern matches, sorted by name, relative to `folder` or absolute as the pattern is. A name without `*` and
 /// `?` is returned whether the file exists or not.
 fn find(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, IncludeError> {
-    let (directory, name) = match pattern.rfind('/') {
+    let (directory, name) = match pattern.rfind(std::path::is_separator) {
         Some(at) => pattern.split_at(at + 1),
         None => ("", pattern),
     };

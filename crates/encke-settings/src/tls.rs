@@ -232,6 +232,7 @@ impl TlsSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn names_of_hosts_are_told_from_what_is_none() {
@@ -255,13 +256,13 @@ mod tests {
                 ..AcmeSettings::default()
             };
             assert_eq!(acme.account().parent(), acme.file().parent());
-            acme.file().display().to_string()
+            acme.file()
         };
         assert_eq!(
             of("https://a.example:14000/dir?x=../..", "A.Example"),
-            "state/acme/at-a.example-14000-dir-x-..-../a.example.pem"
+            Path::new("state/acme/at-a.example-14000-dir-x-..-../a.example.pem")
         );
         assert_ne!(of("https://a.example/dir", "a.example"), of("https://b.example/dir", "a.example"));
-        assert_eq!(of("https://..", "a.example"), "state/acme/at-../a.example.pem");
+        assert_eq!(of("https://..", "a.example"), Path::new("state/acme/at-../a.example.pem"));
     }
 }

@@ -48,7 +48,7 @@ mod status_error;
 mod warnings;
 mod watch;
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests;
 
 use std::hash::{BuildHasher, Hasher};

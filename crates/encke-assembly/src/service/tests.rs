@@ -15,7 +15,7 @@ fn a_drain_after_a_rotation_of_the_logs_survives_a_reload() {
     let folder = std::env::temp_dir().join(format!("encke-rotation-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a directory");
     let text = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\nadmin = \"off\"\n[log]\naccess = \"{}\"\n[push]\nenabled = false\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\nadmin = \"off\"\n[log]\naccess = '{}'\n[push]\nenabled = false\n\
          [[upstream]]\nname = \"app\"\nto = \"https://127.0.0.1:1\"\ntls = {{ insecure = true }}\n\
          [[site]]\n[[site.route]]\nupstream = \"app\"\n",
         folder.join("access.log").display()

@@ -33,7 +33,7 @@ impl Files {
     /// The error, with names relative to the directory.
     fn refused(&self) -> String {
         let error = self.read().expect_err("these settings are invalid").to_string();
-        error.replace(&format!("{}/", self.0.display()), "")
+        error.replace(&self.0.join("").display().to_string(), "")
     }
 }
 
@@ -61,13 +61,13 @@ fn included_files_add_their_sections_in_the_order_of_their_names() {
     let settings = files.good();
     let roots: Vec<_> = settings.site.iter().map(|site| site.root.clone()).collect();
     // Relative paths start at the directory of the settings file, in included files too.
-    assert_eq!(roots, [files.0.join("main"), "/a".into(), files.0.join("b")]);
+    assert_eq!(roots, ["main", "/a", "b"].map(|root| files.0.join(root)));
     assert_eq!((settings.limits.fields, settings.limits.idle_time), (7, Period::seconds(7)));
     assert_eq!(settings.push.channel.len(), 1);
     assert_eq!(settings.included, [files.0.join("sites/a.toml"), files.0.join("sites/b.toml")]);
     assert_eq!(settings.notes, [""; 0]);
     let line = |path: &[&str]| settings.source.line(path).expect("in a file").to_string();
-    let shown = |name: &str| format!("{}/{name}", files.0.display());
+    let shown = |name: &str| files.0.join(name).display().to_string();
     assert_eq!(line(&["site", "0", "root"]), shown("encke.toml:5"));
     assert_eq!(line(&["site", "1", "host"]), shown("sites/a.toml:4"));
     assert_eq!(settings.source.section("site").line(&["2", "root"]).map(|found| found.line), Some(3));
@@ -168,7 +168,8 @@ fn an_included_file_includes_no_others() {
 #[test]
 fn a_pattern_without_a_file_is_a_warning_and_a_missing_name_an_error() {
     let files = Files::new("none", &[("encke.toml", "\ninclude = \"sites/*.toml\"\n")]);
-    let note = format!("{}/encke.toml:2: include = \"sites/*.toml\" matches no file", files.0.display());
+    let file = files.0.join("encke.toml");
+    let note = format!("{}:2: include = \"sites/*.toml\" matches no file", file.display());
     assert_eq!(files.good().notes, [note]);
     fs::create_dir(files.0.join("sites")).expect("a directory");
     assert_eq!(files.good().notes.len(), 1);
@@ -176,8 +177,8 @@ fn a_pattern_without_a_file_is_a_warning_and_a_missing_name_an_error() {
     let told = files.refused();
     assert!(told.contains("sites/directory.toml: not a file"), "{told}");
     for (include, place, said) in [
-        ("\"sites/a.toml\"", "1:11", "cannot include sites/a.toml: No such file"),
-        ("[\"absent.toml\", \"*/a.toml\"]", "1:12", "cannot include absent.toml: No such file"),
+        ("\"sites/a.toml\"", "1:11", "cannot include sites/a.toml: "),
+        ("[\"absent.toml\", \"*/a.toml\"]", "1:12", "cannot include absent.toml: "),
         ("[\"absent.toml\", \"*/a.toml\"]", "1:27", "not of a directory's"),
         ("\"*.toml\"", "1:11", "the pattern matches this file itself"),
         ("\"sites/\"", "1:11", "include needs the name of a file"),

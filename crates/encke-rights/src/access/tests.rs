@@ -489,7 +489,7 @@ fn a_password_file_is_private_and_starts_at_the_settings_file() {
 /// The error of a password file.
 fn fault(name: &str, files: &Files) -> (String, PasswordFault) {
     let Err(error) = PasswordFile::read(&files.0.join(name)) else { panic!("{name} is valid") };
-    let folder = format!("{}/", files.0.display());
+    let folder = files.0.join("").display().to_string();
     (error.to_string().replace(&folder, ""), error.fault)
 }
 

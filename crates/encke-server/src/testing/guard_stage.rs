@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::offload::Pool;
-use encke_io::{Job, Now, PollReactor, Reactor};
+use encke_io::{Job, Now, PlainReactor, Reactor};
 
 use super::lend;
 use crate::exchange::ExchangeKey;
@@ -28,7 +28,7 @@ pub struct GuardStage {
     jobs: VecDeque<Job>,
     jobs_run: usize,
     checks: u32,
-    _reactor: PollReactor,
+    _reactor: PlainReactor,
 }
 
 impl GuardStage {
@@ -37,7 +37,7 @@ impl GuardStage {
     /// # Panics
     /// The system provides no thread or descriptor.
     pub fn open(now: Now, mount: &dyn GuardMount) -> Self {
-        let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
+        let reactor = PlainReactor::new(Pool::start(1, 1).expect("a thread")).expect("a reactor");
         let link = Inbox::new(reactor.waker());
         let tray = Rc::new(HandlerRequests::new(
             Arc::<WorkerMetrics>::default(),

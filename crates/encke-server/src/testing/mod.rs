@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::offload::Pool;
-use encke_io::{Now, Peer, PollReactor, Reactor};
+use encke_io::{Now, Peer, PlainReactor, Reactor};
 use encke_wire::http1::{Head, Progress};
 use encke_wire::limits::HeadLimits;
 
@@ -54,7 +54,7 @@ pub struct Stage {
     link: Arc<Inbox>,
     now: Now,
     jobs: usize,
-    _reactor: PollReactor,
+    _reactor: PlainReactor,
 }
 
 impl Stage {
@@ -66,7 +66,7 @@ impl Stage {
         now: Now,
         open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>,
     ) -> Self {
-        let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
+        let reactor = PlainReactor::new(Pool::start(1, 1).expect("a thread")).expect("a reactor");
         let link = Inbox::new(reactor.waker());
         let tray = Rc::new(HandlerRequests::new(Arc::default(), Arc::clone(&link), NotesMode::default()));
         tray.set_now(now);

@@ -2,7 +2,6 @@
 
 use super::*;
 use std::io::Write;
-use std::os::unix::fs::symlink;
 
 #[test]
 fn a_file_written_anew_is_served_anew() {
@@ -113,8 +112,8 @@ fn links_are_followed_anew_when_they_or_their_targets_change() {
     let scene = Scene::new("links-change");
     scene.write("releases/1/x.txt", "1");
     scene.write("releases/2/x.txt", "2");
-    symlink("releases/1", scene.path("current")).expect("linked");
-    symlink("current/x.txt", scene.path("latest.txt")).expect("linked");
+    link("releases/1", scene.path("current"));
+    link("current/x.txt", scene.path("latest.txt"));
     let mut stage = Stage::new(&scene, "");
     for path in ["/current/x.txt", "/latest.txt"] {
         assert_eq!(stage.get(path).text(), "1");
@@ -123,7 +122,7 @@ fn links_are_followed_anew_when_they_or_their_targets_change() {
     for path in ["/current/x.txt", "/latest.txt"] {
         assert_eq!(stage.get(path).text(), "1b", "{path}: the target has changed");
     }
-    symlink("releases/2", scene.path("next")).expect("linked");
+    link("releases/2", scene.path("next"));
     std::fs::rename(scene.path("next"), scene.path("current")).expect("renamed");
     for path in ["/current/x.txt", "/latest.txt"] {
         assert_eq!(stage.get(path).text(), "2", "{path}: the link leads elsewhere");
@@ -139,7 +138,7 @@ fn a_link_out_of_the_root_is_watched_where_it_leads() {
     let scene = Scene::new("outside");
     std::fs::create_dir(scene.0.join("elsewhere")).expect("made");
     std::fs::write(scene.0.join("elsewhere/x.txt"), "one").expect("written");
-    symlink("../elsewhere/x.txt", scene.path("x.txt")).expect("linked");
+    link("../elsewhere/x.txt", scene.path("x.txt"));
     let mut stage = Stage::new(&scene, "symlinks = \"follow\"");
     assert_eq!(stage.get("/x.txt").text(), "one");
     std::fs::write(scene.0.join("elsewhere/x.txt"), "two").expect("written");
@@ -191,23 +190,6 @@ fn what_nobody_tells_of_is_looked_at_again_after_a_minute() {
 }
 
 #[test]
-fn without_notices_a_file_is_looked_at_again_after_the_time_that_is_set() {
-    let scene = Scene::new("deaf");
-    scene.write("a.txt", "one");
-    let mut stage = Stage::deaf(&scene, "open_files = { revalidate = \"5s\" }");
-    assert_eq!(stage.get("/a.txt").text(), "one");
-    assert_eq!(stage.get("/b.txt").status, 404);
-    scene.write("a.txt", "two");
-    scene.write("b.txt", "new");
-    stage.pass(Duration::from_millis(4_999));
-    assert_eq!(stage.get("/a.txt").text(), "one", "this much staleness is allowed");
-    assert_eq!(stage.get("/b.txt").status, 404);
-    stage.pass(Duration::from_millis(1));
-    assert_eq!(stage.get("/a.txt").text(), "two");
-    assert_eq!(stage.get("/b.txt").text(), "new");
-}
-
-#[test]
 fn a_file_system_that_tells_of_nothing_is_looked_at_by_the_pool_alone() {
     // procfs is not in the list of local file systems.
     let scene = Scene::new("far");
@@ -248,11 +230,11 @@ fn a_root_that_was_replaced_is_noticed_within_a_second() {
     std::fs::create_dir_all(scene.0.join("v2")).expect("made");
     std::fs::write(scene.0.join("v1/a.txt"), "one").expect("written");
     std::fs::write(scene.0.join("v2/a.txt"), "two").expect("written");
-    symlink("v1", scene.0.join("current")).expect("linked");
+    link("v1", scene.0.join("current"));
     let root = scene.0.join("current");
     let mut stage = Stage::new(&scene, &format!("root = {root:?}"));
     assert_eq!(stage.get("/a.txt").text(), "one");
-    symlink("v2", scene.0.join("next")).expect("linked");
+    link("v2", scene.0.join("next"));
     std::fs::rename(scene.0.join("next"), &root).expect("renamed");
     stage.pass(Duration::from_secs(1));
     stage.get("/a.txt");
@@ -293,43 +275,4 @@ fn warm_requests_need_the_pool_for_nothing() {
         stage.get("/a.txt");
     }
     assert_eq!(stage.jobs(), jobs);
-}
-
-#[test]
-fn an_answer_that_has_begun_is_of_the_file_it_began_with() {
-    let scene = Scene::new("begun");
-    scene.write("a.bin", vec![1; 50_000]);
-    scene.write("b.bin", vec![2; 50_000]);
-    let mut stage = Stage::new(&scene, "");
-    let begun = stage.ready("/a.bin");
-    std::fs::rename(scene.path("b.bin"), scene.path("a.bin")).expect("renamed");
-    assert_eq!(stage.get("/a.bin").body, vec![2; 50_000]);
-    assert_eq!(answer(Reply::prepared(begun)).body, vec![1; 50_000]);
-}
-
-#[test]
-fn descriptors_are_given_back_when_they_are_short() {
-    let scene = Scene::new("shrink");
-    scene.write("a.bin", vec![1; 50_000]);
-    let mut stage = Stage::new(&scene, "");
-    let prepared = stage.ready("/a.bin");
-    assert!(Arc::strong_count(&prepared) >= 2, "the shelf has it, too");
-    stage.handler().shrink();
-    assert_eq!(Arc::strong_count(&prepared), 1, "the shelf has let go of it");
-    assert_eq!(stage.get("/a.bin").status, 200);
-}
-
-#[test]
-fn no_more_files_are_kept_open_than_is_set() {
-    let scene = Scene::new("count");
-    for number in 0..20 {
-        scene.write(&format!("{number}.bin"), vec![1; 10_000]);
-    }
-    let mut stage = Stage::new(&scene, "open_files = { count = 4 }");
-    let mut held = Vec::new();
-    for number in 0..20 {
-        held.push(stage.ready(&format!("/{number}.bin")));
-    }
-    let kept = held.iter().filter(|prepared| Arc::strong_count(prepared) > 1).count();
-    assert_eq!(kept, 4);
 }

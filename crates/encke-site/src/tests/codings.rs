@@ -96,8 +96,10 @@ fn a_sibling_that_is_older_is_not_sent() {
     assert_eq!(stage.get_with("/a.css", BROWSER).text(), "new");
     assert_eq!(stage.get_with("/b.png", BROWSER).text(), "png", "nobody compresses pictures");
     scene.write_aged("a.css.gz", "NEW", Duration::from_secs(50));
+    stage.notice();
     assert_eq!(stage.get_with("/a.css", BROWSER).text(), "NEW", "that is noticed");
     std::fs::remove_file(scene.path("a.css.gz")).expect("removed");
+    stage.notice();
     assert_eq!(stage.get_with("/a.css", BROWSER).text(), "new");
     let mut stage = Stage::new(&scene, "compression = { siblings = false }");
     scene.write_aged("a.css.gz", "NEW", Duration::from_secs(50));
@@ -211,6 +213,7 @@ fn a_changed_file_is_compressed_anew_and_an_unchanged_one_is_not() {
     );
     let jobs = stage.jobs();
     scene.write_aged("a.html", "x".repeat(20_000), Duration::from_secs(10));
+    stage.notice();
     let changed = stage.get_with("/a.html", gzip);
     assert_eq!((changed.value("Content-Encoding"), changed.body.len()), (None, 20_000));
     let compressed = stage.get_with("/a.html", gzip);

@@ -3,9 +3,12 @@
 //! The stage acts as the worker. It passes requests and runs the jobs of the thread pool by hand. Before each request it
 //! delivers notifications, as the reactor does when the descriptor of inotify(7) is readable. Time is a value.
 
+// A changed file must be noticed at the next request, so changes must be reported at once, as by inotify(7).
+#[cfg(unix)]
 mod changing;
 mod codings;
 mod conditions;
+mod keeping;
 mod names;
 mod pages;
 
@@ -14,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use encke_io::changes::Changes;
 use encke_io::files::FileId;
 use encke_io::{Now, Segment};
 use encke_server::{Body, ContentView, Mount as _, Prepared, Reply, testing};
@@ -53,6 +57,14 @@ impl Drop for Scene {
     fn drop(&mut self) {
         let _gone = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Makes a symbolic link. Returns false on Windows, where a program needs special rights to make one.
+fn link(target: impl AsRef<Path>, name: impl AsRef<Path>) -> bool {
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&target, &name).expect("linked");
+    let _windows = (target, name);
+    cfg!(unix)
 }
 
 /// Lead of a stage's clock over the system's. Only the kernel sets the time of a file's last change (ctime), and with this lead
@@ -113,7 +125,8 @@ impl Stage {
 
     fn of(site: &Site) -> Self {
         let mut stage = Self(testing::Stage::open(start(), |context, worker| site.open(context, worker)));
-        assert_eq!(stage.take_watches(), 1, "it wants to hear of changes");
+        let has_notices = Changes::new().is_ok();
+        assert_eq!(stage.take_watches(), usize::from(has_notices), "it wants to hear of changes");
         stage
     }
 
@@ -123,6 +136,14 @@ impl Stage {
         Self(testing::Stage::open(start(), |context, _| {
             Box::new(FileHandler::new(Arc::clone(&site.shared), site.grounds.clone(), context, None))
         }))
+    }
+
+    /// Lets the worker notice changes. Where notifications arrive later than changes, or not at all, this takes a minute, after
+    /// which files are looked up again.
+    fn notice(&mut self) {
+        if cfg!(windows) {
+            self.pass(Duration::from_secs(61));
+        }
     }
 
     fn get(&mut self, path: &str) -> Answer {
