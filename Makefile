@@ -18,7 +18,7 @@ help:
 	@echo 'make build   build the fast program, $(TARGET)/release/encke (six minutes and more)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
 	@echo 'make test    every test but the long ones'
-	@echo 'make test-windows  the tests of encke-io, and the program, built for Windows, in wine'
+	@echo 'make test-windows  unit tests and the program, built for Windows, in wine; WINDOWS_TESTS=--all: every crate'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (eleven minutes)'
@@ -59,10 +59,11 @@ test:
 build-windows:
 	.ci/need wine x86_64-pc-windows-gnu
 	$(CARGO) build --locked --package encke --target x86_64-pc-windows-gnu
+	CARGO=$(CARGO) tests/windows --build
 
 test-windows:
 	.ci/need wine x86_64-pc-windows-gnu python3 curl openssl
-	CARGO=$(CARGO) tests/windows
+	CARGO=$(CARGO) tests/windows $(WINDOWS_TESTS)
 	CARGO=$(CARGO) tests/windows --program
 	CARGO=$(CARGO) tests/windows --files
 
@@ -100,7 +101,7 @@ fuzz:
 soak: build
 	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm chromium nginx haproxy apache2
 	.ci/need pebble pebble-challtestsrv nats-server nats testssl starman plackup perl-fcgi cgi-fcgi php-fpm8.2 puma node-ws ruby-railties gateway-venv
-	.ci/need ffmpeg mpv chromium npm
+	.ci/need ffmpeg mpv chromium npm wine x86_64-pc-windows-gnu
 	CARGO=$(CARGO) .ci/soak $(TARGET)/release/encke $(SOAK_MINUTES) $(SOAK_TURNS)
 
 dist:
