@@ -71,6 +71,10 @@ fn link(target: impl AsRef<Path>, name: impl AsRef<Path>) -> bool {
 /// the file has settled.
 const AHEAD: Duration = Duration::from_secs(60);
 
+/// Maximum number of jobs until a path is cached. Windows cannot look a path up without a job, so the second look, once the
+/// directories are watched, is one, too.
+const COLD_JOBS: usize = if cfg!(windows) { 2 } else { 1 };
+
 fn set_age(path: &Path, age: Duration) {
     let file = std::fs::File::options().write(true).open(path).expect("opened");
     file.set_modified(SystemTime::now() + AHEAD - age).expect("the time is set");
