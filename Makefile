@@ -18,6 +18,7 @@ help:
 	@echo 'make build   build the fast program, $(TARGET)/release/encke (six minutes and more)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
 	@echo 'make test    every test but the long ones'
+	@echo 'make build-windows  build the program and these tests for Windows, without running them'
 	@echo 'make test-windows  unit tests and the program, built for Windows, in wine; WINDOWS_TESTS=--all: every crate'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
@@ -122,7 +123,7 @@ dist-all:
 	dist/test-systemd.sh
 	$(MAKE) dist-windows
 
-# Takes a release build more, so `make dist` and .ci/run do not include it. mingw and wine are installed if they are missing.
+# Needs another release build, so `make dist` and .ci/run leave it out. Installs mingw and wine if they are missing.
 dist-windows:
 	.ci/need python3 curl openssl wine x86_64-pc-windows-gnu
 	dist/windows.sh

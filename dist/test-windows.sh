@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test-windows.sh [ZIP] : unpacks the zip of dist/windows.sh somewhere else, and uses it in wine: checksums, papers, the libraries
-# that the program needs, a server with the sample settings, and tests/windows-program. Wine is prepared by tests/windows.
+# test-windows.sh [ZIP] : unpacks the zip of dist/windows.sh somewhere else, and uses it in wine: checksums, documents, the libraries
+# that the program needs, and a server with the sample settings. `tests/windows --prepare` prepares wine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 repository=$PWD
@@ -23,15 +23,17 @@ python3 -m zipfile -e "$archive" "$here"
 name=$(basename "$archive" .zip)
 cd "$here/$name"
 sha256sum --check --quiet SHA256SUMS || fail "the files' checksums"
-for paper in README.txt CHANGELOG.md encke.toml site/index.html licences/LICENSE-MIT licences/LICENSE-APACHE \
+for document in README.txt CHANGELOG.md encke.toml site/index.html licences/LICENSE-MIT licences/LICENSE-APACHE \
     licences/THIRD-PARTY.txt doc/windows.md doc/settings.md; do
-    [ -s "$paper" ] || fail "$paper is missing or empty"
+    [ -s "$document" ] || fail "$document is missing or empty"
 done
 
 # Every library that it needs is one of Windows: nothing has to be installed beside it.
 needed=$(x86_64-w64-mingw32-objdump -p encke.exe | sed -n 's/^\s*DLL Name: //p' | tr 'A-Z' 'a-z')
 [ -n "$needed" ] || fail "encke.exe needs no library at all"
-if grep -Ev '^(api-ms-win-.*|advapi32|bcrypt|bcryptprimitives|crypt32|kernel32|mswsock|msvcrt|ncrypt|ntdll|psapi|secur32|shell32|user32|userenv|ws2_32)\.dll$' <<<"$needed"; then
+own='api-ms-win-.*|advapi32|bcrypt|bcryptprimitives|crypt32|kernel32|mswsock|msvcrt|ncrypt|ntdll'
+own="$own|psapi|secur32|shell32|user32|userenv|ws2_32"
+if grep -Ev "^($own)\.dll\$" <<<"$needed"; then
     fail "encke.exe needs libraries that Windows does not have"
 fi
 
@@ -47,7 +49,8 @@ server=$!
 url=$(sed -n 's/^ *site *\(http[^ \r]*\).*/\1/p' "$here/said" | head -n 1)
 curl --silent --show-error --fail "$url" | cmp - site/index.html || fail "it served another page"
 kill -INT "$server"
-wait "$server" && fail "^C ended it with status 0" || [ $? = 130 ] || fail "it ended with another status than 130"
+wait "$server" && fail "^C ended it with status 0" ||
+    [ $? = 130 ] || fail "it ended with another status than 130"
 server=
 grep -q '"GET / HTTP/1.1" 200' access.log || fail "the request is not in the log"
 echo "test-windows.sh: $name works"

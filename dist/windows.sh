@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# windows.sh : builds the program for Windows with mingw, and packs it with its papers as dist/out/encke-VERSION-x86_64-windows.zip.
+# windows.sh : builds the program for Windows with mingw, and packs it with its documents as dist/out/encke-VERSION-x86_64-windows.zip.
 #
 # Builds of the same commit give the same bytes, as in dist/build.sh: the linker inserts no time.
 set -euo pipefail

@@ -147,8 +147,8 @@ pub struct ServerSettings {
     /// Worker threads, one per core. `auto` is the number of cores that this process may use, by its affinity and by the CPU
     /// quota of its cgroup. *start*
     pub workers: OrAuto<NonZeroU16>,
-    /// Event back end: `uring`, `epoll-edge`, `epoll-level` or `poll`. `auto` is `epoll-edge` on Linux, otherwise `poll`. A
-    /// back end that the system lacks is an error. *start*
+    /// Event back end: `uring`, `epoll-edge`, `epoll-level` or `poll`; on Windows `afd`. `auto` is `epoll-edge` on Linux, `afd` on
+    /// Windows, otherwise `poll`. A back end that the system lacks is an error. *start*
     pub backend: OrAuto<Backend>,
     /// Connections that the kernel completes before Encke accepts them (listen(2)), per listener; further ones are dropped. The
     /// kernel caps the number at net.core.somaxconn; Encke reports that at the start. 4096 covers a burst of as many clients in

@@ -14,7 +14,7 @@
 //! **Staleness.** Every request sent after a change sees it: the directories of cached files are watched, and a worker reads
 //! notifications before requests. Some changes cause no notification: writes through a shared mapping (mmap(2)) or through a
 //! hard link in an unwatched directory, and mounts over a directory. Files are therefore looked up again after a minute.
-//! Without notifications (network file systems, FUSE, systems other than Linux, the user's limit of watches) every file is
+//! Without notifications (network file systems, FUSE, systems other than Linux and Windows, paths with links on Windows, the user's limit of watches) every file is
 //! looked up again after `open_files.revalidate`, 1 s. A replaced root is noticed within a second if it was itself renamed or
 //! removed, or if a link to it now has another target. If a directory above the root is renamed, the next cold request notices
 //! that. A response continues from the file with which it began; if that is truncated meanwhile, the connection is reset.
