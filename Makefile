@@ -63,7 +63,7 @@ build-windows:
 	CARGO=$(CARGO) tests/windows --build
 
 test-windows:
-	.ci/need wine x86_64-pc-windows-gnu python3 curl openssl
+	.ci/need wine x86_64-pc-windows-gnu python3 curl openssl ab
 	CARGO=$(CARGO) tests/windows $(WINDOWS_TESTS)
 	CARGO=$(CARGO) tests/windows --program
 	CARGO=$(CARGO) tests/windows --files
