@@ -252,6 +252,11 @@ pub(crate) fn step_target(path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
+/// Whether a file can have this name: any bytes are a name on this system.
+pub(crate) fn may_exist(_name: &[u8]) -> bool {
+    true
+}
+
 /// A component of a path, as the system has it.
 pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)

@@ -552,6 +552,11 @@ pub(crate) fn step_target(path: &Path) -> io::Result<Option<PathBuf>> {
     if is_link { Err(io::ErrorKind::Unsupported.into()) } else { Ok(None) }
 }
 
+/// Whether a file can have this name, relative to a root. Others must not become a path: `C:` would replace the root.
+pub(crate) fn may_exist(name: &[u8]) -> bool {
+    segments(name).is_some()
+}
+
 /// A component of a path, as the system has it.
 pub(crate) fn os_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
@@ -679,6 +684,17 @@ mod tests {
             let folder = root.path().components().chain(Path::new(folder).components()).collect();
             let expected = crate::files::PathStep { folder, name: last.into() };
             assert_eq!(root.steps(name.as_bytes()), Some(vec![expected]), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_file_can_have_has_no_steps() {
+        let scene = Scene::new("no-steps");
+        let root = scene.root();
+        for name in
+            ["/C:/windows", "C:/windows", "C:", "sub/C:/x", "a:b", "sub\\..\\x", "../x", "NUL", "a.html."]
+        {
+            assert_eq!(root.steps(name.as_bytes()), Some(Vec::new()), "{name}");
         }
     }
 
