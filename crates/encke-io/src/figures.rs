@@ -2,12 +2,13 @@
 
 use crate::host::{ThreadTimes, named, times};
 
+use crate::sys::host::system_text;
 pub use crate::sys::host::thread_id;
 
 /// The times of a thread of this process; `None` if it has ended, or the system does not report them
 /// (/proc/self/task/TID/schedstat).
 pub fn thread_times_of(thread: u32) -> Option<ThreadTimes> {
-    times(&std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?)
+    times(&system_text(format!("/proc/self/task/{thread}/schedstat"))?)
 }
 
 /// Figures of TCP in this network namespace, for all programs together.
@@ -30,8 +31,7 @@ impl MachineTcp {
 
 /// Returns the figures; `None` if the system does not report them (/proc/net/netstat and sockstat).
 pub fn machine_tcp() -> Option<MachineTcp> {
-    let read = |path| std::fs::read_to_string(path).ok();
-    machine_tcp_of(&read("/proc/net/netstat")?, &read("/proc/net/sockstat")?)
+    machine_tcp_of(&system_text("/proc/net/netstat")?, &system_text("/proc/net/sockstat")?)
 }
 
 fn machine_tcp_of(netstat: &str, sockstat: &str) -> Option<MachineTcp> {

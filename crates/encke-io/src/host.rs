@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 pub(crate) use crate::sys::host::page_bytes;
-use crate::sys::host::ticks_per_second;
 pub use crate::sys::host::{
     Signals, cpu_seconds, descriptor_limit, exit_now, inherited_listeners, is_lost_terminal, name,
     open_terminal, pin_thread, pin_thread_here, prepare_console, pseudo_terminal, raise_descriptor_limit,
     random, redirect_errors, reopen_errors, reserve_descriptors, send_signal, send_to_manager, under_journal,
     wake_on_time,
 };
+use crate::sys::host::{system_size, system_text, ticks_per_second};
 use crate::sys::usage;
 
 /// Number of processors this process may use: its affinity, capped by the cgroup's CPU quota rounded up. At least 1.
@@ -21,19 +21,19 @@ pub fn processors() -> usize {
 
 /// The kernel's release; `None` if the system does not report it.
 pub fn kernel_release() -> Option<String> {
-    Some(std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.trim().to_owned())
+    Some(system_text("/proc/sys/kernel/osrelease")?.trim().to_owned())
 }
 
 /// The model name of the first processor (/proc/cpuinfo); `None` on systems and architectures that do not report it.
 pub fn processor_name() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let text = system_text("/proc/cpuinfo")?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 /// Total memory of the machine in bytes (/proc/meminfo); `None` if the system does not report it.
 pub fn memory_bytes() -> Option<u64> {
-    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return usage::memory_bytes() };
+    let Some(text) = system_text("/proc/meminfo") else { return usage::memory_bytes() };
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
     Some(kilobytes * 1024)
@@ -41,19 +41,19 @@ pub fn memory_bytes() -> Option<u64> {
 
 /// The kernel's maximum for the backlog of listen(2); `None` if the system does not report it.
 pub fn backlog_limit() -> Option<u32> {
-    std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
+    system_text("/proc/sys/net/core/somaxconn")?.trim().parse().ok()
 }
 
 /// Memory limit of this process's cgroup in bytes, or `None` if unlimited: the minimum of `memory.max` from its group up to the
 /// root (cgroups(7), version 2).
 pub fn memory_limit() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let groups = system_text("/proc/self/cgroup")?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let mut least = None;
     for group in std::path::Path::new(own).ancestors() {
         let group = group.strip_prefix("/").unwrap_or(group);
         let file = std::path::Path::new("/sys/fs/cgroup").join(group).join("memory.max");
-        let limit = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let limit = system_text(file).and_then(|text| text.trim().parse::<u64>().ok());
         least = least.into_iter().chain(limit).min();
     }
     least
@@ -81,7 +81,7 @@ impl QuotaPeriods {
 /// visible.
 pub fn quota_periods(pid: Option<u32>) -> QuotaPeriods {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-    let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+    let groups = system_text(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let mut sum = QuotaPeriods::default();
     // A line is number:controllers:path. The list of controllers is empty in version 2.
     for line in groups.lines() {
@@ -95,7 +95,7 @@ pub fn quota_periods(pid: Option<u32>) -> QuotaPeriods {
         for group in std::path::Path::new(own).ancestors() {
             let group = group.strip_prefix("/").unwrap_or(group);
             let file = std::path::Path::new("/sys/fs/cgroup").join(mount).join(group).join("cpu.stat");
-            let stat = std::fs::read_to_string(file).unwrap_or_default();
+            let stat = system_text(file).unwrap_or_default();
             sum.all = sum.all.saturating_add(field(&stat, "nr_periods").unwrap_or(0));
             sum.used_up = sum.used_up.saturating_add(field(&stat, "nr_throttled").unwrap_or(0));
         }
@@ -111,7 +111,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
 
 /// Resident memory of this process in bytes (/proc/self/statm).
 pub fn resident_bytes() -> Option<u64> {
-    let Ok(statm) = std::fs::read_to_string("/proc/self/statm") else {
+    let Some(statm) = system_text("/proc/self/statm") else {
         return Some(usage::of_this_process()?.resident_bytes);
     };
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
@@ -122,10 +122,10 @@ pub fn resident_bytes() -> Option<u64> {
 pub fn open_descriptors() -> Option<usize> {
     // Since Linux 6.2 the directory's size is their number. Before that it is 0, and reading the directory costs 1 µs per
     // descriptor.
-    match std::fs::metadata("/proc/self/fd").map(|folder| folder.len()) {
-        Ok(0) => descriptors_listed(),
-        Ok(size) => usize::try_from(size).ok(),
-        Err(_) => usage::open_handles(),
+    match system_size("/proc/self/fd") {
+        Some(0) => descriptors_listed(),
+        Some(size) => usize::try_from(size).ok(),
+        None => usage::open_handles(),
     }
 }
 
@@ -145,7 +145,7 @@ pub struct ThreadTimes {
 
 /// The times of this thread; `None` if the system does not report them.
 pub fn thread_times() -> Option<ThreadTimes> {
-    times(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    times(&system_text("/proc/thread-self/schedstat")?)
 }
 
 pub(crate) fn times(schedstat: &str) -> Option<ThreadTimes> {
@@ -197,7 +197,7 @@ pub fn process_usage(pid: u32) -> Option<ProcessUsage> {
 
 /// Adds the usage of one process, and appends its children to `processes`.
 fn add_process(pid: u32, usage: &mut ProcessUsage, processes: &mut Vec<u32>) -> Option<()> {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+    let read = |name: &str| system_text(format!("/proc/{pid}/{name}"));
     usage.cpu_ns += cpu_ticks(&read("stat")?)? * (1_000_000_000 / ticks_per_second());
     let statm = read("statm")?;
     let mut pages = statm.split_ascii_whitespace().map(str::parse::<u64>);
@@ -237,8 +237,7 @@ pub struct TcpCounters {
 
 /// The current counters; `None` if the system does not report them.
 pub fn tcp_counters() -> Option<TcpCounters> {
-    let read = |path| std::fs::read_to_string(path).ok();
-    let (netstat, snmp) = (read("/proc/net/netstat")?, read("/proc/net/snmp")?);
+    let (netstat, snmp) = (system_text("/proc/net/netstat")?, system_text("/proc/net/snmp")?);
     tcp_counters_of(&netstat, &snmp)
 }
 
@@ -260,7 +259,7 @@ pub(crate) fn named(table: &str, row: &str, name: &str) -> Option<u64> {
 
 /// Number of local ports that the system uses for connections to one address (ip(7), ip_local_port_range).
 pub fn local_ports() -> Option<u32> {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let text = system_text("/proc/sys/net/ipv4/ip_local_port_range")?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<u32>);
     let (first, last) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     Some(last.saturating_sub(first) + 1)
@@ -271,11 +270,10 @@ pub fn local_ports() -> Option<u32> {
 /// has fewer than `from` TCP sockets in total. Reading the socket table takes 2 ms per thousand sockets (/proc/net/sockstat and
 /// tcp).
 pub fn connections_to(server: SocketAddrV4, from: u64) -> Option<HashMap<Ipv4Addr, u64>> {
-    let read = |path| std::fs::read_to_string(path).ok();
-    if sockets_of(&read("/proc/net/sockstat")?)? < from {
+    if sockets_of(&system_text("/proc/net/sockstat")?)? < from {
         return None;
     }
-    Some(connections_of(&read("/proc/net/tcp")?, server))
+    Some(connections_of(&system_text("/proc/net/tcp")?, server))
 }
 
 /// Number of TCP sockets in use and in TIME-WAIT.
@@ -328,7 +326,7 @@ pub enum Signal {
 pub fn enclosure() -> Option<&'static str> {
     use std::io::IsTerminal as _;
     let has_variable = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let has_file = |path: &str| std::path::Path::new(path).exists();
+    let has_file = |path: &str| system_size(path).is_some();
     enclosure_by(has_variable, has_file, std::io::stderr().is_terminal())
 }
 

