@@ -32,7 +32,7 @@ use super::bell::Bell;
 use super::error::SysError;
 use super::net::HandleRef;
 use super::port::{Port, file_end};
-use super::transmit::{self, FileSender};
+use super::transmit::{self, FileSender, TransmitRule};
 use crate::op::Token;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::Backend;
@@ -118,7 +118,7 @@ pub struct Afd {
     pending: usize,
     packets: Vec<OVERLAPPED_ENTRY>,
     /// Whether files are sent by TransmitFile.
-    transmits: bool,
+    transmits: TransmitRule,
     /// Whether a service provider is layered over the sockets, so that the driver knows them by another handle.
     layered: bool,
 }
@@ -361,8 +361,8 @@ impl Afd {
 }
 
 impl Afd {
-    /// Creates a poller. `transmits` selects the way of sending files, instead of the edition of Windows.
-    pub(crate) fn transmitting(transmits: bool) -> Result<Self, SysError> {
+    /// Creates a poller that sends files by this rule.
+    pub(crate) fn transmitting(transmits: TransmitRule) -> Result<Self, SysError> {
         let probe = super::net::placeholder().map_err(|error| SysError(error.raw_os_error().unwrap_or(0)))?;
         let probe = super::net::borrowed(&probe);
         Ok(Self {
@@ -409,7 +409,7 @@ impl Poller for Afd {
     const ONE_SHOT: bool = true;
 
     fn new() -> Result<Self, SysError> {
-        Self::transmitting(transmit::is_preferred())
+        Self::transmitting(transmit::rule())
     }
 
     fn bell(&mut self, token: Token) -> Result<Bell, SysError> {
@@ -452,7 +452,9 @@ impl Poller for Afd {
     }
 
     fn file_sender(&self, token: Token) -> FileSender<'_> {
-        FileSender::new(self.transmits.then_some(&self.port), token)
+        // The calls of a service provider that is layered over the sockets may neither end nor be cancelled as those of the system.
+        let rule = if self.layered { TransmitRule::Never } else { self.transmits };
+        FileSender::new(rule, &self.port, token)
     }
 
     fn wait(&mut self, timeout: Option<Duration>, report: impl FnMut(Token, Ready)) -> Result<(), SysError> {

@@ -5,6 +5,7 @@ use crate::offload::Pool;
 use crate::reactor::{Backend, Unavailable};
 use crate::readiness::Readiness;
 use crate::sys::windows::afd::Afd;
+use crate::sys::windows::transmit::TransmitRule;
 
 /// The reactor over polls of the socket driver.
 pub type AfdReactor = Readiness<Afd>;
@@ -13,12 +14,14 @@ pub type AfdReactor = Readiness<Afd>;
 pub type PlainReactor = AfdReactor;
 
 impl AfdReactor {
-    /// Creates a reactor that sends files by TransmitFile, or by reading them, whatever the edition of Windows.
+    /// Creates a reactor that sends files by TransmitFile, or by reading them, whatever the edition of Windows, and whether or not it
+    /// reports the progress of calls.
     ///
     /// # Errors
     /// As [`Readiness::new`].
     pub fn transmitting(pool: Pool, transmits: bool) -> Result<Self, Unavailable> {
-        let poller = Afd::transmitting(transmits);
+        let rule = if transmits { TransmitRule::Always } else { TransmitRule::Never };
+        let poller = Afd::transmitting(rule);
         Self::with_poller(poller.map_err(|error| Unavailable::new(Backend::Afd, error.into(), ""))?, pool)
     }
 }

@@ -17,7 +17,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
-use std::ffi::{OsString, c_void};
+use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::windows::ffi::OsStringExt as _;
@@ -31,8 +31,7 @@ use windows_sys::Wdk::Storage::FileSystem::{
     FILE_DIRECTORY_FILE, FILE_OPEN, FileFsDeviceInformation, NtCreateFile, NtQueryVolumeInformationFile,
 };
 use windows_sys::Win32::Foundation::{
-    HANDLE, INVALID_HANDLE_VALUE, NTSTATUS, STATUS_CANCELLED, STATUS_PENDING, STATUS_SUCCESS, UNICODE_STRING,
-    WAIT_OBJECT_0,
+    HANDLE, NTSTATUS, STATUS_CANCELLED, STATUS_PENDING, STATUS_SUCCESS, UNICODE_STRING, WAIT_OBJECT_0,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_LIST_DIRECTORY, FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION,
@@ -41,12 +40,10 @@ use windows_sys::Win32::Storage::FileSystem::{
     FILE_SHARE_READ, FILE_SHARE_WRITE, GetVolumeInformationByHandleW, ReadDirectoryChangesW, SYNCHRONIZE,
 };
 use windows_sys::Win32::System::IO::{CancelIoEx, IO_STATUS_BLOCK, OVERLAPPED};
-use windows_sys::Win32::System::Threading::{
-    CreateEventW, INFINITE, RegisterWaitForSingleObject, UnregisterWaitEx, WT_EXECUTEINWAITTHREAD,
-    WaitForSingleObject,
-};
+use windows_sys::Win32::System::Threading::WaitForSingleObject;
 
 use super::error::SysError;
+use super::event_wait::{EventWait, Rings};
 use crate::changes::{Change, FolderId};
 use crate::files::{FileId, OpenFile};
 use crate::socket::Watched;
@@ -56,6 +53,10 @@ const BUFFER_WORDS: usize = 1_024;
 
 /// Maximum time to wait for the ends of cancelled calls, in ms.
 const DROP_WAIT_MS: u32 = 1_000;
+
+/// Maximum number of looks at all directories in one call of [`Changes::read`]: a program that changes files without a pause
+/// must not occupy the reader.
+const READ_PASSES_MAX: usize = 16;
 
 /// The status of a call whose changes did not fit into the buffer (STATUS_NOTIFY_ENUM_DIR).
 const STATUS_NOTIFY_ENUM_DIR: NTSTATUS = 0x10C;
@@ -70,11 +71,8 @@ const FILTER: u32 = FILE_NOTIFY_CHANGE_FILE_NAME
 
 /// Watches directories.
 pub struct Changes {
-    /// Set at the end of every call, and reset by the thread that waits for it.
-    event: OwnedHandle,
-    /// The registered wait for the event, with `bell` as its context.
-    wait: HANDLE,
-    bell: Box<ChangeBell>,
+    /// The event is set at the end of every call, and reset by the thread that waits for it, which rings the bell.
+    wait: EventWait<ChangeBell>,
     folders: HashMap<FolderId, FolderWatch>,
     by_file: HashMap<FileId, FolderId>,
     /// Watches that were removed, and whose calls may be pending.
@@ -140,13 +138,18 @@ impl FolderWatch {
     }
 
     /// Starts a call.
-    fn begin(&mut self, event: &OwnedHandle) -> io::Result<()> {
+    fn begin(&mut self, event: HANDLE) -> io::Result<()> {
         assert!(!self.is_pending, "one call at a time");
         let FolderPart { overlapped, buffer } = self.part();
         // SAFETY: no call is pending, so the kernel does not write to the part until this call; then only the kernel does, until
         // the call has ended. The part stays where it is until then (INVARIANT).
         let begun = unsafe {
-            overlapped.get().write(OVERLAPPED { hEvent: event.as_raw_handle(), ..OVERLAPPED::default() });
+            overlapped.get().write(OVERLAPPED {
+                // The system sets it, too, but perhaps not before another thread looks.
+                Internal: STATUS_PENDING as usize,
+                hEvent: event,
+                ..OVERLAPPED::default()
+            });
             ReadDirectoryChangesW(
                 self.handle.as_raw_handle(),
                 buffer.get().cast(),
@@ -221,31 +224,14 @@ impl Changes {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.connect(socket.local_addr()?)?;
         socket.set_nonblocking(true)?;
-        let bell = Box::new(ChangeBell { socket, is_rung: AtomicBool::new(false) });
-        // SAFETY: the call takes no pointers but null ones.
-        let event = unsafe { CreateEventW(std::ptr::null(), 0, 0, std::ptr::null()) };
-        if event.is_null() {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the event was created above, and nothing else knows of it.
-        let event = unsafe { OwnedHandle::from_raw_handle(event) };
-        let mut wait: HANDLE = std::ptr::null_mut();
-        // SAFETY: the event is open, and the context lives until `UnregisterWaitEx` has returned (see `drop`).
-        let registered = unsafe {
-            RegisterWaitForSingleObject(
-                &raw mut wait,
-                event.as_raw_handle(),
-                Some(ring_bell),
-                (&raw const *bell).cast(),
-                INFINITE,
-                WT_EXECUTEINWAITTHREAD,
-            )
-        };
-        if registered == 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let bell = ChangeBell { socket, is_rung: AtomicBool::new(false) };
+        let wait = EventWait::new(Rings::Always, bell, ChangeBell::ring)?;
         let (folders, by_file) = (HashMap::new(), HashMap::new());
-        Ok(Self { event, wait, bell, folders, by_file, ending: Vec::new(), next_id: 0 })
+        Ok(Self { wait, folders, by_file, ending: Vec::new(), next_id: 0 })
+    }
+
+    fn bell(&self) -> &ChangeBell {
+        self.wait.context()
     }
 
     /// Closes this: on this system nothing waits for it.
@@ -256,7 +242,7 @@ impl Changes {
     /// # Errors
     /// Out of handles.
     pub fn watched(&self) -> io::Result<Watched> {
-        Ok(Watched::new(self.bell.socket.try_clone()?.into()))
+        Ok(Watched::new(self.bell().socket.try_clone()?.into()))
     }
 
     /// Watches an open directory. Watching the same directory again returns the same id.
@@ -269,7 +255,7 @@ impl Changes {
             return Ok(*id);
         }
         let mut watch = FolderWatch::new(reopen(folder)?, folder.id());
-        watch.begin(&self.event)?;
+        watch.begin(self.wait.event())?;
         let id = FolderId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
         self.by_file.insert(watch.file, id);
@@ -277,7 +263,7 @@ impl Changes {
         self.free_ended();
         // The new call has reset the event, perhaps before the waiting thread saw the end of another call.
         if self.folders.values().any(FolderWatch::has_ended) {
-            self.bell.ring();
+            self.bell().ring();
         }
         Ok(id)
     }
@@ -307,7 +293,7 @@ impl Changes {
         for folder in all {
             self.end(folder);
         }
-        self.bell.silence();
+        self.bell().silence();
         self.free_ended();
     }
 
@@ -326,17 +312,17 @@ impl Changes {
     /// # Errors
     /// None: a directory that cannot be watched any more is reported as gone.
     pub fn read(&mut self, mut each: impl FnMut(Change)) -> io::Result<()> {
-        self.bell.silence();
+        self.bell().silence();
         self.free_ended();
-        // A new call resets the event of all. So this looks again until no call has ended.
+        // A new call resets the event of all. So this looks again until no call has ended, or rings itself.
         let mut gone = Vec::new();
-        loop {
+        for _ in 0..READ_PASSES_MAX {
             let mut is_quiet = true;
             for (&id, watch) in &mut self.folders {
                 let Some((status, written)) = watch.take_result() else { continue };
                 is_quiet = false;
                 let goes_on = report(status, id, written, &mut each);
-                if !goes_on || watch.begin(&self.event).is_err() {
+                if !goes_on || watch.begin(self.wait.event()).is_err() {
                     gone.push(id);
                 }
             }
@@ -348,6 +334,8 @@ impl Changes {
                 return Ok(());
             }
         }
+        self.bell().ring();
+        Ok(())
     }
 
     /// Stops a watch.
@@ -368,13 +356,12 @@ impl Changes {
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        // SAFETY: the wait was registered, and is unregistered only here. The call returns when the callback, which does not
-        // wait, has returned or can no longer be called.
-        let _unregistered = unsafe { UnregisterWaitEx(self.wait, INVALID_HANDLE_VALUE) };
+        // Otherwise the thread that waits would reset the event.
+        self.wait.end();
         self.clear();
         while !self.ending.is_empty() {
-            // SAFETY: the event is open, and the registered wait has ended.
-            let waited = unsafe { WaitForSingleObject(self.event.as_raw_handle(), DROP_WAIT_MS) };
+            // SAFETY: the event is open.
+            let waited = unsafe { WaitForSingleObject(self.wait.event(), DROP_WAIT_MS) };
             self.free_ended();
             if waited != WAIT_OBJECT_0 {
                 return;
@@ -423,12 +410,6 @@ impl AsHandle for OpenFile {
     fn as_handle(&self) -> BorrowedHandle<'_> {
         self.handle.as_handle()
     }
-}
-
-/// Rings the bell, on a thread of the system.
-unsafe extern "system" fn ring_bell(context: *mut c_void, _: bool) {
-    // SAFETY: the context is that of a registered wait, which is unregistered before it is freed.
-    unsafe { &*context.cast::<ChangeBell>() }.ring();
 }
 
 /// Reports the result of a call. Returns whether the directory can be watched further.

@@ -9,6 +9,7 @@ pub(crate) mod console;
 pub(crate) mod counters;
 pub(crate) mod drain_mark;
 pub(crate) mod error;
+pub(crate) mod event_wait;
 pub(crate) mod file_names;
 pub(crate) mod files;
 pub(crate) mod host;

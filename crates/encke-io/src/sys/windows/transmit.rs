@@ -1,7 +1,9 @@
 //! Files sent by the system: TransmitFile, overlapped, with an event.
 //!
 //! ```text
-//!  start ─► PENDING ── the event is set ─┬─► a thread of the system posts a packet to the reactor's port
+//!  start ─► a wait for the event is registered (if not: read and send)
+//!             ▼
+//!           PENDING ── the event is set ─┬─► a thread of the system posts a packet to the reactor's port
 //!             │                          └─► state: Ended(bytes), and everything is freed
 //!             └─ halt: cancel, wait for the event ─► bytes
 //! ```
@@ -12,20 +14,21 @@
 //! (golang/go#73746). The server must also see the progress of a slow client, by SIO_TCP_INFO (Windows 10 1703, Server 2019).
 //! Otherwise files are read and sent. `ENCKE_TEST_EDITION`, for tests only, overrides both conditions: `server` or `client`.
 //!
+//! **After a cancel** nothing is sent on the connection: the documentation does not promise that the reported bytes are those that
+//! the peer gets. Only for tests in wine, which reports no progress, a cancelled call is continued.
+//!
 //! **Memory.** A [`Transmission`] owns everything that the kernel uses: the status block, the head, the file. It is freed after
 //! the event was set. If a cancelled call does not end in [`HALT_WAIT`], its memory stays allocated.
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::c_void;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsRawHandle, AsRawSocket};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use windows_sys::Win32::Foundation::{
-    HANDLE, INVALID_HANDLE_VALUE, NTSTATUS, STATUS_CANCELLED, STATUS_END_OF_FILE, STATUS_SUCCESS,
-    WAIT_OBJECT_0,
+    HANDLE, NTSTATUS, STATUS_CANCELLED, STATUS_END_OF_FILE, STATUS_SUCCESS, WAIT_OBJECT_0,
 };
 use windows_sys::Win32::Networking::WinSock as ws;
 use windows_sys::Win32::System::IO::{CancelIoEx, OVERLAPPED, OVERLAPPED_0, OVERLAPPED_0_0};
@@ -33,12 +36,10 @@ use windows_sys::Win32::System::SystemInformation::{
     OSVERSIONINFOEXW, VER_PRODUCT_TYPE, VerSetConditionMask, VerifyVersionInfoW,
 };
 use windows_sys::Win32::System::SystemServices::{VER_EQUAL, VER_NT_WORKSTATION};
-use windows_sys::Win32::System::Threading::{
-    CreateEventW, INFINITE, RegisterWaitForSingleObject, UnregisterWaitEx, WT_EXECUTEINWAITTHREAD,
-    WT_EXECUTEONLYONCE, WaitForSingleObject,
-};
+use windows_sys::Win32::System::Threading::WaitForSingleObject;
 
 use super::error::SysError;
+use super::event_wait::{EventWait, Rings};
 use super::net::HandleRef;
 use super::port::Port;
 use crate::files::{FileSends, OpenFile};
@@ -61,25 +62,36 @@ const HALT_WAIT: Duration = Duration::from_secs(5);
 /// The age from which a question for the progress of a call ends it, where the system does not report the progress.
 const MEASURE_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether files are sent by TransmitFile on this machine.
-pub(crate) fn is_preferred() -> bool {
-    static PREFERRED: OnceLock<bool> = OnceLock::new();
-    *PREFERRED.get_or_init(|| {
+/// When files are sent by TransmitFile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TransmitRule {
+    Never,
+    /// On connections whose progress the system reports.
+    Observed,
+    /// For tests: a call without reported progress is measured by cancelling it.
+    Always,
+}
+
+/// The rule for this machine.
+pub(crate) fn rule() -> TransmitRule {
+    static RULE: OnceLock<TransmitRule> = OnceLock::new();
+    *RULE.get_or_init(|| {
         let edition = std::env::var("ENCKE_TEST_EDITION");
-        is_preferred_on(edition.as_deref().ok(), is_server, reports_progress)
+        rule_on(edition.as_deref().ok(), is_server, reports_progress)
     })
 }
 
 /// Decides for an edition given for a test, or else for that of the system.
-fn is_preferred_on(
+fn rule_on(
     test_edition: Option<&str>,
     is_server: impl FnOnce() -> bool,
     reports_progress: impl FnOnce() -> bool,
-) -> bool {
+) -> TransmitRule {
     match test_edition {
-        Some("server") => true,
-        Some("client") => false,
-        _ => is_server() && reports_progress(),
+        Some("server") => TransmitRule::Always,
+        Some("client") => TransmitRule::Never,
+        _ if is_server() && reports_progress() => TransmitRule::Observed,
+        _ => TransmitRule::Never,
     }
 }
 
@@ -104,7 +116,7 @@ fn reports_progress() -> bool {
     stream.is_ok_and(|stream| acknowledged(stream.as_raw_socket() as ws::SOCKET).is_ok())
 }
 
-/// Bytes of a connection that were sent and acknowledged (SIO_TCP_INFO).
+/// Bytes of a connection that were sent and acknowledged, or fewer (SIO_TCP_INFO).
 fn acknowledged(socket: ws::SOCKET) -> Result<u64, SysError> {
     let version = 0_u32;
     let mut info = ws::TCP_INFO_v0::default();
@@ -126,7 +138,12 @@ fn acknowledged(socket: ws::SOCKET) -> Result<u64, SysError> {
     if result != 0 {
         return Err(SysError::last());
     }
-    Ok(info.BytesOut.saturating_sub(info.BytesInFlight.into()))
+    Ok(acknowledged_of(&info))
+}
+
+/// A lower bound: the documentation does not say whether BytesOut includes what was sent again.
+fn acknowledged_of(info: &ws::TCP_INFO_v0) -> u64 {
+    info.BytesOut.saturating_sub(info.BytesRetrans.into()).saturating_sub(info.BytesInFlight.into())
 }
 
 thread_local! {
@@ -141,21 +158,21 @@ pub(crate) fn file_sends() -> FileSends {
 /// Reports the end of a [`FileFlight`] to a reactor.
 #[derive(Clone, Copy)]
 pub struct FileSender<'a> {
-    /// `None` if files are read and sent.
-    port: Option<&'a Arc<Port>>,
+    rule: TransmitRule,
+    port: &'a Arc<Port>,
     token: Token,
 }
 
 impl<'a> FileSender<'a> {
-    pub(crate) const fn new(port: Option<&'a Arc<Port>>, token: Token) -> Self {
-        Self { port, token }
+    pub(crate) const fn new(rule: TransmitRule, port: &'a Arc<Port>, token: Token) -> Self {
+        Self { rule, port, token }
     }
 }
 
 /// A file that the system sends by itself, or none.
 pub(crate) struct FileFlight {
     transmission: Option<Transmission>,
-    /// A call has failed to start, or was ended to measure it: the rest is read and sent.
+    /// A call could not start, or was ended by a test to measure it: the rest is read and sent.
     is_grounded: bool,
 }
 
@@ -169,7 +186,7 @@ impl FileFlight {
 
     /// Whether to send a file range by [`FileFlight::start`].
     pub(crate) fn fits(&self, sender: FileSender<'_>, ahead: &FileAhead<'_>) -> bool {
-        sender.port.is_some()
+        sender.rule != TransmitRule::Never
             && !self.is_grounded
             && ahead.left >= FILE_BYTES_MIN
             && ahead.head_bytes <= HEAD_BYTES_MAX
@@ -184,14 +201,12 @@ impl FileFlight {
         ahead: &FileAhead<'_>,
     ) {
         assert!(self.transmission.is_none(), "one flight at a time");
-        let Some(port) = sender.port else { return };
         let head = head.fold(Vec::with_capacity(ahead.head_bytes as usize), |mut all, bytes| {
             all.extend_from_slice(bytes);
             all
         });
         let len = ahead.left.min(CALL_BYTES_MAX - head.len() as u64);
-        let end = FileEnd { port: Arc::clone(port), token: sender.token };
-        match Transmission::start(socket, end, head, (ahead.file, ahead.offset, len)) {
+        match Transmission::start(socket, sender, head, (ahead.file, ahead.offset, len)) {
             Ok(transmission) => self.transmission = Some(transmission),
             Err(_) => self.is_grounded = true,
         }
@@ -207,6 +222,7 @@ impl FileFlight {
             STATUS_SUCCESS if sent >= wanted => Ok(()),
             // Wine sends the bytes that exist, and succeeds. The documentation of Windows mentions neither status.
             STATUS_SUCCESS | STATUS_END_OF_FILE => Err(SendFault::FileShrunk),
+            // Only in tests ([`TransmitRule::Always`]).
             STATUS_CANCELLED if is_measured => {
                 self.is_grounded = true;
                 Ok(())
@@ -220,8 +236,8 @@ impl FileFlight {
         self.transmission.as_ref().is_some_and(|transmission| transmission.result().is_none())
     }
 
-    /// Bytes of the flight that the peer has received. Where the system does not report them, this call ends a flight of some
-    /// age, and the rest is read and sent. Otherwise the server could not distinguish slow clients from stalled ones.
+    /// Bytes of the flight that the peer has received. In tests on a system that does not report them, this call ends a flight of
+    /// some age, and the rest is read and sent.
     pub(crate) fn progress(&self) -> u64 {
         self.transmission.as_ref().map_or(0, Transmission::progress)
     }
@@ -242,8 +258,7 @@ struct FileEnd {
 
 /// A call of TransmitFile.
 ///
-/// INVARIANT: `part` points to a part on the heap, which only this value frees, after the event was set and the callback has
-/// returned or can no longer be called.
+/// INVARIANT: `part` points to a part on the heap, which only this value frees, after the event was set.
 struct Transmission {
     part: NonNull<TransmissionPart>,
 }
@@ -252,11 +267,8 @@ struct Transmission {
 struct TransmissionPart {
     /// Written by the kernel until the event is set.
     overlapped: UnsafeCell<OVERLAPPED>,
-    /// Set by the kernel at the end; never reset.
-    event: OwnedHandle,
-    /// The registered wait for the event; null if there is none.
-    wait: Cell<HANDLE>,
-    end: FileEnd,
+    /// The event is set by the kernel at the end, and never reset after the start.
+    wait: EventWait<FileEnd>,
     /// The socket, which stays open as long as this value: the reactor ends a flight before it closes a socket.
     socket: ws::SOCKET,
     buffers: ws::TRANSMIT_FILE_BUFFERS,
@@ -271,34 +283,35 @@ struct TransmissionPart {
     acknowledged: Option<u64>,
     /// Whether the call was cancelled to measure its progress.
     is_measured: Cell<bool>,
+    /// Whether a cancelled call has not ended in time: nothing waits for it again.
+    is_given_up: Cell<bool>,
 }
 
 impl Transmission {
-    /// Starts a call that sends a head and a range of a file: offset and length.
+    /// Starts a call that sends a head and a range of a file: offset and length. After an error nothing was started.
     fn start(
         socket: HandleRef<'_>,
-        end: FileEnd,
+        sender: FileSender<'_>,
         mut head: Vec<u8>,
         (file, offset, len): (&Arc<OpenFile>, u64, u64),
     ) -> Result<Self, SysError> {
-        // SAFETY: the call takes no pointers but null ones.
-        let event = unsafe { CreateEventW(std::ptr::null(), 1, 0, std::ptr::null()) };
-        if event.is_null() {
-            return Err(SysError::last());
-        }
+        let acknowledged = match acknowledged(socket.as_raw_socket() as ws::SOCKET) {
+            Ok(bytes) => Some(bytes),
+            Err(_) if sender.rule == TransmitRule::Always => None,
+            Err(error) => return Err(error),
+        };
+        let end = FileEnd { port: Arc::clone(sender.port), token: sender.token };
+        let wait = EventWait::new(Rings::Once, end, FileEnd::report)?;
         let head_bytes = head.len();
         let part = Box::new(TransmissionPart {
             overlapped: UnsafeCell::new(OVERLAPPED {
                 Anonymous: OVERLAPPED_0 {
                     Anonymous: OVERLAPPED_0_0 { Offset: offset as u32, OffsetHigh: (offset >> 32) as u32 },
                 },
-                hEvent: event,
+                hEvent: wait.event(),
                 ..OVERLAPPED::default()
             }),
-            // SAFETY: the event was created above, and nothing else knows of it.
-            event: unsafe { OwnedHandle::from_raw_handle(event) },
-            wait: Cell::new(std::ptr::null_mut()),
-            end,
+            wait,
             socket: socket.as_raw_socket() as ws::SOCKET,
             buffers: ws::TRANSMIT_FILE_BUFFERS {
                 Head: head.as_mut_ptr().cast(),
@@ -310,8 +323,9 @@ impl Transmission {
             file: Arc::clone(file),
             wanted: head_bytes as u64 + len,
             begun: Instant::now(),
-            acknowledged: acknowledged(socket.as_raw_socket() as ws::SOCKET).ok(),
+            acknowledged,
             is_measured: Cell::new(false),
+            is_given_up: Cell::new(false),
         });
         let part = NonNull::from(Box::leak(part));
         // SAFETY: `part` was leaked just now.
@@ -329,44 +343,16 @@ impl Transmission {
             drop(unsafe { Box::from_raw(part.as_ptr()) });
             return Err(error);
         }
-        let new = Self { part };
-        if done == 0 {
-            new.await_end();
-        }
         FILE_SENDS.set({
             let FileSends { calls, with_head, bytes } = FILE_SENDS.get();
             FileSends { calls: calls + 1, with_head: with_head + u64::from(head_bytes > 0), bytes }
         });
-        Ok(new)
+        Ok(Self { part })
     }
 
     fn part(&self) -> &TransmissionPart {
         // SAFETY: the part lives as long as this value (INVARIANT). The fields that the kernel writes are in an UnsafeCell.
         unsafe { self.part.as_ref() }
-    }
-
-    /// Lets a thread of the system report the end. If no wait can be registered, the call is cancelled, which sets the event:
-    /// the reactor then sees its end at once.
-    fn await_end(&self) {
-        let part = self.part();
-        let mut wait: HANDLE = std::ptr::null_mut();
-        // SAFETY: the event is open, and the context is valid until `UnregisterWaitEx` has returned (see `drop`).
-        let registered = unsafe {
-            RegisterWaitForSingleObject(
-                &raw mut wait,
-                part.event.as_raw_handle(),
-                Some(report_end),
-                (&raw const part.end).cast(),
-                INFINITE,
-                WT_EXECUTEONLYONCE | WT_EXECUTEINWAITTHREAD,
-            )
-        };
-        if registered == 0 {
-            part.is_measured.set(true);
-            self.cancel();
-        } else {
-            part.wait.set(wait);
-        }
     }
 
     /// Status and bytes; `None` while the call is pending.
@@ -377,7 +363,7 @@ impl Transmission {
     fn result_within(&self, time: Duration) -> Option<(NTSTATUS, u64)> {
         let part = self.part();
         // SAFETY: the event is open.
-        let waited = unsafe { WaitForSingleObject(part.event.as_raw_handle(), time.as_millis() as u32) };
+        let waited = unsafe { WaitForSingleObject(part.wait.event(), time.as_millis() as u32) };
         if waited != WAIT_OBJECT_0 {
             return None;
         }
@@ -387,12 +373,15 @@ impl Transmission {
         Some((status as NTSTATUS, bytes as u64))
     }
 
-    /// Cancels the call, and waits for its end. Returns its result; `None` if it does not end in time.
+    /// Cancels the call, and waits for its end, once. Returns its result; `None` if it does not end in time.
     fn cancel(&self) -> Option<(NTSTATUS, u64)> {
         let part = self.part();
         // SAFETY: the socket is open, and the block of the call only names it.
         let _is_over = unsafe { CancelIoEx(part.socket as HANDLE, part.overlapped.get()) };
-        self.result_within(HALT_WAIT)
+        let time = if part.is_given_up.get() { Duration::ZERO } else { HALT_WAIT };
+        let result = self.result_within(time);
+        part.is_given_up.set(result.is_none());
+        result
     }
 
     fn progress(&self) -> u64 {
@@ -422,23 +411,18 @@ impl Drop for Transmission {
             let FileSends { bytes, .. } = FILE_SENDS.get();
             FileSends { bytes: bytes + sent, ..FILE_SENDS.get() }
         });
-        let wait = self.part().wait.get();
-        if !wait.is_null() {
-            // SAFETY: the wait was registered and not unregistered before. The call returns when the callback, which does not
-            // wait, has returned or can no longer be called.
-            let _unregistered = unsafe { UnregisterWaitEx(wait, INVALID_HANDLE_VALUE) };
-        }
-        // SAFETY: `start` has leaked this box. Neither the kernel nor the callback uses it from now on.
+        // SAFETY: `start` has leaked this box, and the kernel has stopped using it. The callback uses only the context of the wait,
+        // which frees that by itself.
         drop(unsafe { Box::from_raw(self.part.as_ptr()) });
     }
 }
 
-/// Reports the end of a call, on a thread of the system.
-unsafe extern "system" fn report_end(context: *mut c_void, _: bool) {
-    // SAFETY: the context is that of a registered wait, which is unregistered before it is freed.
-    let FileEnd { port, token } = unsafe { &*context.cast::<FileEnd>() };
-    // Without memory for a packet the send stays blocked, until the server ends it as one without progress.
-    let _posted = port.post_file_end(*token);
+impl FileEnd {
+    /// Reports the end of a call, on a thread of the system.
+    fn report(&self) {
+        // Without memory for a packet the send stays blocked, until the server ends it as one without progress.
+        let _posted = self.port.post_file_end(self.token);
+    }
 }
 
 #[cfg(test)]
@@ -446,17 +430,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn progress_counts_no_byte_twice() {
+        let info = |out, again, in_flight| ws::TCP_INFO_v0 {
+            BytesOut: out,
+            BytesRetrans: again,
+            BytesInFlight: in_flight,
+            ..ws::TCP_INFO_v0::default()
+        };
+        for (info, expected) in [(info(10, 0, 4), 6), (info(10, 3, 4), 3), (info(10, 9, 4), 0)] {
+            assert_eq!(acknowledged_of(&info), expected);
+        }
+    }
+
+    #[test]
     fn only_server_editions_that_report_progress_transmit_files() {
         for (test_edition, server, reports, expected) in [
-            (None, true, true, true),
-            (None, false, true, false),
-            (None, true, false, false),
-            (Some("server"), false, false, true),
-            (Some("client"), true, true, false),
-            (Some("other"), true, true, true),
-            (Some(""), false, true, false),
+            (None, true, true, TransmitRule::Observed),
+            (None, false, true, TransmitRule::Never),
+            (None, true, false, TransmitRule::Never),
+            (Some("server"), false, false, TransmitRule::Always),
+            (Some("client"), true, true, TransmitRule::Never),
+            (Some("other"), true, true, TransmitRule::Observed),
+            (Some(""), false, true, TransmitRule::Never),
         ] {
-            let found = is_preferred_on(test_edition, || server, || reports);
+            let found = rule_on(test_edition, || server, || reports);
             assert_eq!(found, expected, "{test_edition:?}, server: {server}, reports progress: {reports}");
         }
     }
