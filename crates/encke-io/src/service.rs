@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use crate::sys::service::{
-    IS_AVAILABLE, check_rights, control, data_directory, install, is_installed, make_directory, remove,
-    report_error, run, set_phase, start, stop,
+    IS_AVAILABLE, check_rights, check_settings, control, data_directory, install, is_installed,
+    make_directory, remove, report_error, run, set_phase, start, stop,
 };
 
 /// A service to install.
@@ -77,7 +77,7 @@ pub enum ServiceManagerError {
     AlreadyInstalled(String),
     /// No service has this name.
     NotInstalled(String),
-    /// The service was removed, and exists until the last program that looks at it closes it.
+    /// The service was removed, and exists until the last program that has it open closes it.
     Leaving(String),
     /// The service runs already.
     AlreadyRunning(String),
@@ -93,6 +93,8 @@ pub enum ServiceManagerError {
     Late(String),
     /// The directory belongs to a user that could change its contents.
     ForeignDirectory(PathBuf),
+    /// The settings file is a link, or belongs to a user that could change it.
+    ForeignSettings(PathBuf),
     /// A call of the system failed: what was to be done.
     System(String, io::Error),
 }
@@ -111,7 +113,7 @@ impl fmt::Display for ServiceManagerError {
             Self::NotInstalled(name) => write!(f, "the service {name} is not installed: install it first"),
             Self::Leaving(name) => write!(
                 f,
-                "the service {name} was removed, but a program still looks at it: close the windows of Services and Task \
+                "the service {name} was removed, but a program still has it open: close the windows of Services and Task \
                  Manager, and repeat the command"
             ),
             Self::AlreadyRunning(name) => write!(f, "the service {name} is already running"),
@@ -123,10 +125,16 @@ impl fmt::Display for ServiceManagerError {
             ),
             Self::NotByManager => f.write_str("only the service manager can start a process of the service"),
             Self::Ended(name, status) => write!(f, "the service {name} ended while it started (status {status})"),
-            Self::Late(name) => write!(f, "the service {name} makes no progress: look at its log"),
+            Self::Late(name) => write!(f, "the service {name} makes no progress: the reason may be in its log"),
             Self::ForeignDirectory(path) => write!(
                 f,
                 "the directory {} belongs to a user that is no administrator: move it away, so that it can be created anew",
+                path.display()
+            ),
+            Self::ForeignSettings(path) => write!(
+                f,
+                "{} is a link or belongs to a user that is no administrator, and would decide what the service does: move it \
+                 away, or replace it by a copy",
                 path.display()
             ),
             Self::System(step, error) => write!(f, "{step}: {error}"),

@@ -1,4 +1,4 @@
-//! The command line as this system has it. Its texts are written for Unix; on Windows the examples quote for its shells, and
+//! The command line as this system has it. Its texts are written for Unix; on Windows the examples quote for cmd.exe, and
 //! name neither directories nor back ends of Unix.
 
 use clap::builder::StyledStr;
@@ -8,12 +8,13 @@ use crate::arguments::Arguments;
 use crate::shell::on_windows;
 
 /// Phrases of the help on Unix, and those on Windows. A path is replaced by one of the same width, so columns stay aligned.
-const ON_WINDOWS: [(&str, &str); 7] = [
+const ON_WINDOWS: [(&str, &str); 8] = [
     ("ENCKE_CONFIG=/etc/encke/encke.toml encke check", "set \"ENCKE_CONFIG=encke.toml\" && encke check"),
     ("\n  encke check encke.toml && kill -HUP \"$(cat /run/encke.pid)\"", ""),
     ("/etc/encke/encke.toml", "encke.toml           "),
     (", HOST:PORT or unix:PATH", " or HOST:PORT"),
     ("auto, uring, epoll-edge, epoll-level or poll", "auto or afd"),
+    ("'starman app.psgi'", "\"node server.js {port}\""),
     (" | less", " | more"),
     ("tail -f app.log", "type app.log"),
 ];
@@ -45,7 +46,7 @@ fn windows_text(text: &StyledStr) -> String {
     lines.join("\n")
 }
 
-/// Replaces single quotes, which the shells of Windows pass on as they are.
+/// Replaces single quotes, which cmd.exe passes on as they are.
 fn double_quoted(line: &str) -> String {
     let mut is_quoted = false;
     line.chars().fold(String::new(), |mut text, char| {
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn help_on_windows_names_nothing_of_unix() {
         for help in helps(&mut for_windows(Arguments::command())) {
-            let foreign = ["unix:PATH", "epoll", "/etc/encke", "/run/", "kill -HUP"];
+            let foreign = ["unix:PATH", "epoll", "/etc/encke", "/run/", "kill -HUP", "starman"];
             let named = foreign.into_iter().filter(|word| help.contains(word)).collect::<Vec<_>>();
             assert!(named.is_empty(), "{named:?} in\n{help}");
             let quoted = help.lines().find(|line| line.starts_with("  encke ") && line.contains('\''));
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_quoted_for_the_shells_of_windows() {
+    fn examples_are_quoted_for_cmd_exe() {
         assert_eq!(double_quoted("  encke pub news 'a b'  x"), "  encke pub news \"a b\"  x");
         assert_eq!(double_quoted("  encke pub c '{\"a\":1}'"), "  encke pub c \"{\\\"a\\\":1}\"");
     }

@@ -1,7 +1,8 @@
-//! Notifies the service manager when the program is ready, reloads or stops: systemd (sd_notify(3), `Type=notify`) or that of Windows.
+//! Notifies the service manager when the program is ready, reloads or stops: systemd (sd_notify(3), `Type=notify`) or that of
+//! Windows.
 //!
-//! Does nothing without `$NOTIFY_SOCKET`, the usual case, and in a process that is no service of Windows. Abstract socket addresses (`@…`) are not supported: current service
-//! managers use a path.
+//! Does nothing without `$NOTIFY_SOCKET`, the usual case, and in a process that is no service of Windows. Abstract socket
+//! addresses (`@…`) are not supported: current service managers use a path.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +32,7 @@ impl Manager {
     /// not read.
     pub(crate) fn tell(&self, state: &ServiceState) {
         service::set_phase(match state {
-            // A service of Windows works on while it reads its settings.
+            // A service of Windows keeps serving while it reads its settings.
             ServiceState::Ready | ServiceState::Reloading => ServicePhase::Running,
             ServiceState::Stopping => ServicePhase::Stopping,
         });

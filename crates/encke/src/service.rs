@@ -46,7 +46,7 @@ const FIRST_SETTINGS: &str = "\
 # `encke schema --toml` prints every key with its meaning. Relative paths start at the directory of this file.
 
 [server]
-# 8080: this machine only. :8080: all addresses of this machine, and then the firewall must permit the program.
+# 8080: this machine only. \":8080\", in quotes: all addresses of this machine; then the firewall must permit the program.
 listen = 8080
 state_dir = \"state\"
 
@@ -150,6 +150,9 @@ fn install(arguments: &ServiceInstall) -> Result<String, CommandError> {
         make(&folder.join(name), ServiceAccess::Write)?;
     }
     let is_new = arguments.config.is_none() && write_first_settings(&folder, &config)?;
+    if !is_new {
+        service::check_settings(&config).map_err(CommandError::system)?;
+    }
     let settings = Settings::read(&config)?;
     if let Some(error) = check::files_error(&settings, &mut Vec::new()) {
         return Err(error.context(config.display()));
@@ -199,7 +202,7 @@ fn write_first_settings(folder: &Path, config: &Path) -> Result<bool, CommandErr
     }
 }
 
-/// Is the process of the service, until it ends.
+/// Runs the process of the service until it ends.
 fn be_service(arguments: &ServiceRun) -> CommandResult {
     let (config, log) = (arguments.config.clone(), arguments.log.clone());
     let main = move || {

@@ -44,8 +44,8 @@ pub(crate) enum ServiceCommand {
 #[command(after_help = "\
 Examples:
   encke service install
-  encke service install -c C:\\ProgramData\\Encke\\shop.toml
-  encke service install && encke service start")]
+  encke service start
+  encke service install -c C:\\ProgramData\\Encke\\shop.toml")]
 pub(crate) struct ServiceInstall {
     /// Settings file [default: %ProgramData%\Encke\encke.toml, created if it is missing]
     #[arg(short, long, value_name = "FILE")]

@@ -1,4 +1,4 @@
-//! Words of a shell. The shells of Windows obey double quotes only.
+//! Words of a shell. That of Windows, cmd.exe, obeys double quotes only.
 
 use std::path::Path;
 

@@ -39,6 +39,14 @@ pub fn make_directory(_path: &Path, _access: ServiceAccess) -> Result<(), Servic
     Err(ServiceManagerError::Unsupported)
 }
 
+/// Checks the owner of a settings file.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn check_settings(_path: &Path) -> Result<(), ServiceManagerError> {
+    Err(ServiceManagerError::Unsupported)
+}
+
 /// Installs a service.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Who may use an object of the system: security descriptors, as texts (SDDL), and owners of directories.
+//! Access to objects of the system: security descriptors, as texts (SDDL), and owners of directories.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,15 +6,16 @@ use std::os::windows::fs::MetadataExt as _;
 use std::os::windows::io::{AsRawHandle as _, FromRawHandle as _, OwnedHandle};
 use std::path::Path;
 
-use windows_sys::Win32::Foundation::{ERROR_INSUFFICIENT_BUFFER, HANDLE, LocalFree};
+use windows_sys::Win32::Foundation::{ERROR_INSUFFICIENT_BUFFER, ERROR_SUCCESS, HANDLE, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
     ConvertSidToStringSidW, ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1,
+    SE_FILE_OBJECT, SetNamedSecurityInfoW,
 };
 use windows_sys::Win32::Security::{
-    DACL_SECURITY_INFORMATION, EqualSid, GetFileSecurityW, GetSecurityDescriptorOwner, GetTokenInformation,
-    IsWellKnownSid, OWNER_SECURITY_INFORMATION, PROTECTED_DACL_SECURITY_INFORMATION, PSECURITY_DESCRIPTOR,
-    PSID, SECURITY_ATTRIBUTES, SetFileSecurityW, TOKEN_QUERY, TOKEN_USER, TokenUser,
-    WinBuiltinAdministratorsSid, WinLocalSystemSid,
+    ACL, DACL_SECURITY_INFORMATION, EqualSid, GetFileSecurityW, GetSecurityDescriptorDacl,
+    GetSecurityDescriptorOwner, GetTokenInformation, IsWellKnownSid, OWNER_SECURITY_INFORMATION,
+    PROTECTED_DACL_SECURITY_INFORMATION, PSECURITY_DESCRIPTOR, PSID, SECURITY_ATTRIBUTES, TOKEN_QUERY,
+    TOKEN_USER, TokenUser, WinBuiltinAdministratorsSid, WinLocalSystemSid,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     CreateDirectoryW, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_REPARSE_POINT,
@@ -54,6 +55,28 @@ impl SecurityDescriptor {
             lpSecurityDescriptor: self.0,
             bInheritHandle: 0,
         }
+    }
+
+    /// The owner, as a part of this descriptor; null if it names none.
+    fn owner(&self) -> io::Result<PSID> {
+        let (mut owner, mut is_defaulted) = (std::ptr::null_mut(), 0);
+        // SAFETY: the descriptor is the system's own, and the call writes a pointer into it, and a flag.
+        let done = unsafe { GetSecurityDescriptorOwner(self.0, &raw mut owner, &raw mut is_defaulted) };
+        if done == 0 { Err(io::Error::last_os_error()) } else { Ok(owner) }
+    }
+
+    /// The list of rights, as a part of this descriptor.
+    fn list(&self) -> io::Result<*const ACL> {
+        let (mut list, mut is_present, mut is_defaulted) = (std::ptr::null_mut(), 0, 0);
+        // SAFETY: the descriptor is the system's own, and the call writes a pointer into it, and two flags.
+        let done = unsafe {
+            GetSecurityDescriptorDacl(self.0, &raw mut is_present, &raw mut list, &raw mut is_defaulted)
+        };
+        if done == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Without a list, everybody would get all rights.
+        if is_present == 0 || list.is_null() { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(list) }
     }
 }
 
@@ -124,7 +147,8 @@ pub(crate) fn for_owner_and_administrators() -> io::Result<SecurityDescriptor> {
     SecurityDescriptor::of(&format!("D:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;{user})"))
 }
 
-/// Creates a directory with a descriptor. If it exists, sets the descriptor's list of rights. Returns false, and changes nothing,
+/// Creates a directory with a descriptor. If it exists, sets the descriptor's owner and list of rights, also for what it contains:
+/// there, entries that the list passes on replace inherited ones. Returns false, and changes nothing,
 /// if it exists and belongs neither to administrators, nor to the system, nor to this user, or is a link: then somebody else could
 /// change it later.
 ///
@@ -148,15 +172,34 @@ pub(crate) fn make_directory(path: &Path, descriptor: &SecurityDescriptor) -> io
     if found & FILE_ATTRIBUTE_REPARSE_POINT != 0 || !is_owner_trusted(&name)? {
         return Ok(false);
     }
-    let which = DACL_SECURITY_INFORMATION | PROTECTED_DACL_SECURITY_INFORMATION;
-    // SAFETY: the name ends with a zero, and the descriptor is the system's own.
-    if unsafe { SetFileSecurityW(name.as_ptr(), which, descriptor.0) } == 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(true)
+    let (owner, list) = (descriptor.owner()?, descriptor.list()?);
+    let with_owner = if owner.is_null() { 0 } else { OWNER_SECURITY_INFORMATION };
+    let which = with_owner | DACL_SECURITY_INFORMATION | PROTECTED_DACL_SECURITY_INFORMATION;
+    // SAFETY: the name ends with a zero; owner and list are parts of the descriptor, which lives until the call returns.
+    let status = unsafe {
+        SetNamedSecurityInfoW(
+            name.as_ptr(),
+            SE_FILE_OBJECT,
+            which,
+            owner,
+            std::ptr::null_mut(),
+            list,
+            std::ptr::null(),
+        )
+    };
+    if status == ERROR_SUCCESS { Ok(true) } else { Err(io::Error::from_raw_os_error(status as i32)) }
 }
 
-/// Whether a directory belongs to administrators, to the system, or to the user of this process.
+/// Whether a file is no link, and belongs to administrators, to the system, or to the user of this process.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn is_trusted(path: &Path) -> io::Result<bool> {
+    let found = std::fs::symlink_metadata(path)?.file_attributes();
+    Ok(found & FILE_ATTRIBUTE_REPARSE_POINT == 0 && is_owner_trusted(&zero_terminated(path.as_os_str())?)?)
+}
+
+/// Whether a file or directory belongs to administrators, to the system, or to the user of this process.
 fn is_owner_trusted(name: &[u16]) -> io::Result<bool> {
     let user = CurrentUser::find()?;
     let mut buffer = vec![0_u64; 64];
@@ -221,6 +264,8 @@ mod tests {
         std::fs::write(path.join("file"), "x").expect("this user may write");
         let error = make_directory(&path.join("file"), &descriptor).expect_err("a file");
         assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+        assert!(is_trusted(&path.join("file")).expect("readable"), "it belongs to this user");
+        assert!(is_trusted(&path.join("missing")).is_err());
         std::fs::remove_dir_all(&path).expect("it was made here");
     }
 }

@@ -10,6 +10,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -36,13 +37,13 @@ use windows_sys::Win32::System::Services::{
     SERVICE_ACCEPT_PARAMCHANGE, SERVICE_ACCEPT_PRESHUTDOWN, SERVICE_ACCEPT_SHUTDOWN, SERVICE_ACCEPT_STOP,
     SERVICE_AUTO_START, SERVICE_CHANGE_CONFIG, SERVICE_CONFIG, SERVICE_CONFIG_DESCRIPTION,
     SERVICE_CONFIG_FAILURE_ACTIONS, SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, SERVICE_CONFIG_PRESHUTDOWN_INFO,
-    SERVICE_CONTROL_INTERROGATE, SERVICE_CONTROL_PARAMCHANGE, SERVICE_CONTROL_PRESHUTDOWN,
-    SERVICE_CONTROL_SHUTDOWN, SERVICE_CONTROL_STOP, SERVICE_DESCRIPTIONW, SERVICE_ERROR_NORMAL,
-    SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW, SERVICE_PAUSE_CONTINUE, SERVICE_PRESHUTDOWN_INFO,
-    SERVICE_QUERY_STATUS, SERVICE_RUNNING, SERVICE_START, SERVICE_START_PENDING, SERVICE_STATUS,
-    SERVICE_STATUS_HANDLE, SERVICE_STATUS_PROCESS, SERVICE_STOP, SERVICE_STOP_PENDING, SERVICE_STOPPED,
-    SERVICE_TABLE_ENTRYW, SERVICE_USER_DEFINED_CONTROL, SERVICE_WIN32_OWN_PROCESS, SetServiceStatus,
-    StartServiceCtrlDispatcherW, StartServiceW,
+    SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, SERVICE_CONTROL_INTERROGATE, SERVICE_CONTROL_PARAMCHANGE,
+    SERVICE_CONTROL_PRESHUTDOWN, SERVICE_CONTROL_SHUTDOWN, SERVICE_CONTROL_STOP, SERVICE_DESCRIPTIONW,
+    SERVICE_ERROR_NORMAL, SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW, SERVICE_PAUSE_CONTINUE,
+    SERVICE_PRESHUTDOWN_INFO, SERVICE_QUERY_STATUS, SERVICE_REQUIRED_PRIVILEGES_INFOW, SERVICE_RUNNING,
+    SERVICE_START, SERVICE_START_PENDING, SERVICE_STATUS, SERVICE_STATUS_HANDLE, SERVICE_STATUS_PROCESS,
+    SERVICE_STOP, SERVICE_STOP_PENDING, SERVICE_STOPPED, SERVICE_TABLE_ENTRYW, SERVICE_USER_DEFINED_CONTROL,
+    SERVICE_WIN32_OWN_PROCESS, SetServiceStatus, StartServiceCtrlDispatcherW, StartServiceW,
 };
 
 use super::command_line::{command_line, zero_terminated};
@@ -57,6 +58,11 @@ pub const IS_AVAILABLE: bool = true;
 
 /// The account of an installed service: few rights on this machine, and those of the machine in its network.
 const ACCOUNT: &str = r"NT AUTHORITY\NetworkService";
+/// The only privilege that the service's process keeps: to pass directories that it may not list. The account has others, such as
+/// that to act as its clients.
+const PRIVILEGE: &str = "SeChangeNotifyPrivilege";
+/// The exit code of a process whose main function has panicked.
+const PANICKED: u32 = 1;
 
 /// Waits before the restarts after a failure, in ms; the last one is for all later failures.
 const RESTARTS_MS: [u32; 3] = [1_000, 10_000, 60_000];
@@ -167,7 +173,7 @@ pub fn make_directory(path: &Path, access: ServiceAccess) -> Result<(), ServiceM
         ServiceAccess::Read => "0x1200a9",
         ServiceAccess::Write => "0x1301bf",
     };
-    let text = format!("D:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;{rights};;;NS)");
+    let text = format!("O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;{rights};;;NS)");
     let made = SecurityDescriptor::of(&text).and_then(|rights| security::make_directory(path, &rights));
     match made {
         Ok(true) => Ok(()),
@@ -175,6 +181,19 @@ pub fn make_directory(path: &Path, access: ServiceAccess) -> Result<(), ServiceM
         Err(error) => {
             Err(ServiceManagerError::System(format!("cannot create the directory {}", path.display()), error))
         }
+    }
+}
+
+/// Checks that a settings file is no link, and belongs to administrators, to the system, or to this user: others could change what
+/// the service does.
+///
+/// # Errors
+/// It does not, or the system's error.
+pub fn check_settings(path: &Path) -> Result<(), ServiceManagerError> {
+    match security::is_trusted(path) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ServiceManagerError::ForeignSettings(path.to_owned())),
+        Err(error) => Err(ServiceManagerError::System(format!("cannot use {}", path.display()), error)),
     }
 }
 
@@ -243,6 +262,12 @@ fn configure(service: &ScHandle, plan: &ServicePlan<'_>) -> Result<(), ServiceMa
     // Restarts also after an exit status, as systemd's `Restart=on-failure`; wine does not know this.
     let flag = SERVICE_FAILURE_ACTIONS_FLAG { fFailureActionsOnNonCrashFailures: 1 };
     let _only_after_crashes = set(SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, (&raw const flag).cast());
+    let mut privileges = wide(PRIVILEGE)?;
+    // The list ends with an empty text.
+    privileges.push(0);
+    let required = SERVICE_REQUIRED_PRIVILEGES_INFOW { pmszRequiredPrivileges: privileges.as_mut_ptr() };
+    // Without it, the process has all privileges of its account.
+    let _all_privileges = set(SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (&raw const required).cast());
     let stop_ms = u32::try_from(plan.stop_time.as_millis()).unwrap_or(u32::MAX);
     let shutdown = SERVICE_PRESHUTDOWN_INFO { dwPreshutdownTimeout: stop_ms };
     set(SERVICE_CONFIG_PRESHUTDOWN_INFO, (&raw const shutdown).cast())
@@ -372,7 +397,10 @@ fn stop_service(service: &ScHandle, name: &str) -> Result<(), ServiceManagerErro
     }
     // Until the process has seen the control, it counts as running.
     wait_while(service, name, SERVICE_RUNNING)?;
-    wait_while(service, name, SERVICE_STOP_PENDING).map(drop)
+    match wait_while(service, name, SERVICE_STOP_PENDING)?.dwCurrentState {
+        SERVICE_STOPPED => Ok(()),
+        _ => Err(ServiceManagerError::Late(name.into())),
+    }
 }
 
 /// Sends a control to a running service.
@@ -502,6 +530,15 @@ impl ServiceLife {
         unsafe { SetServiceStatus(self.handle, &raw const status) };
     }
 
+    /// Whether the state may follow. Only the end follows a stop: a reload meanwhile must not take it back.
+    const fn permits(&self, state: u32) -> bool {
+        match self.state {
+            SERVICE_STOPPED => false,
+            SERVICE_STOP_PENDING => state == SERVICE_STOPPED,
+            _ => true,
+        }
+    }
+
     const fn is_pending(&self) -> bool {
         matches!(self.state, SERVICE_START_PENDING | SERVICE_STOP_PENDING)
     }
@@ -519,7 +556,7 @@ pub fn set_phase(phase: ServicePhase) {
 
 fn enter(state: u32, exit_code: u32) {
     if let Some(life) = &mut *lock(&LIFE)
-        && life.state != SERVICE_STOPPED
+        && life.permits(state)
     {
         life.state = state;
         life.report(exit_code);
@@ -574,17 +611,24 @@ pub fn run(name: &str, main: impl FnOnce() -> u32 + Send + 'static) -> Result<()
 /// The first function of the service, on a thread that the system has started for it.
 extern "system" fn service_main(_count: u32, _arguments: *mut *mut u16) {
     let Some((name, main)) = lock(&MAIN).take() else { return };
-    host::become_service();
+    let own_name = String::from_utf16_lossy(name.strip_suffix(&[0]).unwrap_or(&name));
     // SAFETY: the name ends with a zero; `on_control` may run on any thread, at any time, and needs no context.
     let handle = unsafe { RegisterServiceCtrlHandlerExW(name.as_ptr(), Some(on_control), std::ptr::null()) };
     if handle.is_null() {
-        return;
+        let error = io::Error::last_os_error();
+        return report_error(&own_name, &format!("cannot take controls of the service manager: {error}"));
     }
     *lock(&LIFE) = Some(ServiceLife { handle, state: SERVICE_START_PENDING, checkpoint: 0 });
     set_phase(ServicePhase::Starting);
+    host::become_service();
     // Without the thread, a long start or drain is taken for dead, and the rest works.
     let _no_checkpoints = thread::Builder::new().name("service-pulse".to_owned()).spawn(pulse);
-    let exit_code = main();
+    let exit_code = panic::catch_unwind(AssertUnwindSafe(main)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+        report_error(&own_name, &format!("the service ends after an internal error: {text}"));
+        PANICKED
+    });
     enter(SERVICE_STOPPED, exit_code);
 }
 
@@ -609,4 +653,20 @@ extern "system" fn on_control(
     };
     host::arrive(signal);
     NO_ERROR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_follows_a_stop() {
+        let life = |state| ServiceLife { handle: std::ptr::null_mut(), state, checkpoint: 0 };
+        let states = [SERVICE_START_PENDING, SERVICE_RUNNING, SERVICE_STOP_PENDING, SERVICE_STOPPED];
+        for state in states {
+            assert!(life(SERVICE_RUNNING).permits(state));
+            assert_eq!(life(SERVICE_STOP_PENDING).permits(state), state == SERVICE_STOPPED);
+            assert!(!life(SERVICE_STOPPED).permits(state));
+        }
+    }
 }
