@@ -167,6 +167,9 @@ impl std::error::Error for AppError {}
 /// The directories of programs if there is no variable `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// Whether an empty entry of `PATH` is the working directory.
+const EMPTY_IS_HERE: bool = std::path::MAIN_SEPARATOR == '/';
+
 impl AppPlan {
     /// Finds the program, the directory and the user of an application.
     ///
@@ -238,10 +241,13 @@ impl AppPlan {
 /// Whether a variable of the environment concerns only Encke: its own settings, which may be secrets, and what the service manager
 /// has passed to it (sd_listen_fds(3), sd_notify(3)).
 fn is_own(name: &OsStr) -> bool {
-    let name = name.to_string_lossy();
-    let others =
+    const PREFIX: &str = "ENCKE_";
+    const OTHERS: [&str; 6] =
         ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
-    name.starts_with("ENCKE_") || others.contains(&&*name)
+    let text = name.to_string_lossy();
+    let start = text.get(..PREFIX.len()).unwrap_or_default();
+    is_same_variable(OsStr::new(start), OsStr::new(PREFIX))
+        || OTHERS.iter().any(|other| is_same_variable(name, OsStr::new(other)))
 }
 
 /// A text with the values of its placeholders.
@@ -268,7 +274,10 @@ fn find_program(app: &str, name: &str, path: &OsStr, directory: &Path) -> Result
     let folders: Vec<PathBuf> = if has_folder {
         vec![directory.to_owned()]
     } else {
-        std::env::split_paths(path).map(|folder| directory.join(folder)).collect()
+        let folders = std::env::split_paths(path);
+        // An empty entry is the working directory on Unix, and nothing on Windows.
+        let used = folders.filter(|folder| EMPTY_IS_HERE || !folder.as_os_str().is_empty());
+        used.map(|folder| directory.join(folder)).collect()
     };
     let names = program_names(name);
     let candidates = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
@@ -336,6 +345,30 @@ mod tests {
     }
 
     #[cfg(unix)]
+    #[test]
+    fn own_variables_are_found_as_the_system_compares_names() {
+        for name in ["ENCKE_TOKEN", "ENCKE_", "NOTIFY_SOCKET", "LISTEN_FDS"] {
+            assert!(is_own(OsStr::new(name)), "{name}");
+        }
+        for name in ["ENCKE", "XENCKE_TOKEN", "LISTEN_FDS_", "PATH", "ÉÉÉÉÉ"] {
+            assert!(!is_own(OsStr::new(name)), "{name}");
+        }
+        let ignores_case = is_same_variable(OsStr::new("a"), OsStr::new("A"));
+        for name in ["Encke_Token", "notify_socket"] {
+            assert_eq!(is_own(OsStr::new(name)), ignores_case, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_empty_entry_of_the_path_is_the_working_directory_on_unix_only() {
+        let this = std::env::current_exe().expect("this program");
+        let (name, folder) = (this.file_name().expect("a name"), this.parent().expect("a directory"));
+        let name = name.to_str().expect("Unicode");
+        let path = std::env::join_paths(["", ""]).expect("two entries");
+        assert_eq!(find_program("a", name, &path, folder).is_ok(), EMPTY_IS_HERE);
+        assert!(find_program("a", name, folder.as_os_str(), Path::new("/")).is_ok());
+    }
+
     #[test]
     fn what_a_machine_lacks_is_named_with_its_key() {
         let error = |change: &dyn Fn(&mut AppSettings)| {

@@ -45,7 +45,7 @@ pub(crate) struct ScriptLook {
 pub(crate) fn look(root: &Path, path: &str, front: &str, follows_links: bool) -> ScriptLook {
     // A deployment may have replaced a link.
     let Ok(root) = &std::fs::canonicalize(root) else { return ScriptLook::default() };
-    let script = |path: &str, end| script(root, path, end).filter(|one| follows_links || !is_linked(one));
+    let script = |path: &str, end| script(root, path, end, follows_links);
     let named = candidates(path).find_map(|end| script(path, end)).or_else(|| {
         let index = format!("{path}index.php");
         path.ends_with('/').then(|| script(&index, index.len())).flatten()
@@ -69,32 +69,43 @@ fn candidates(path: &str) -> impl Iterator<Item = usize> {
         .filter(|end| matches!(path.as_bytes().get(*end), None | Some(b'/')))
 }
 
-/// The script whose name ends at `end` of the path, if there is one.
-fn script(root: &Path, path: &str, end: usize) -> Option<PhpScript> {
+/// The script whose name ends at `end` of the path, if there is one. `root` has no links.
+fn script(root: &Path, path: &str, end: usize, follows_links: bool) -> Option<PhpScript> {
     let (name, path_info) = path.split_at_checked(end)?;
     // Hidden files are no scripts, as the site sends none of them.
     if name.split('/').any(|segment| segment.starts_with('.')) {
         return None;
     }
-    let file = std::fs::canonicalize(root.join(name.strip_prefix('/')?)).ok()?;
+    let relative = name.strip_prefix('/')?;
+    let mut wanted = root.to_path_buf();
+    wanted.extend(relative.split('/'));
+    // A name that leads to another drive or to a device must not reach the system.
+    if !files::is_used_name(root, relative, &wanted) {
+        return None;
+    }
+    let file = std::fs::canonicalize(&wanted).ok()?;
     // A link may lead to another script of the site, and nowhere else.
     let is_script = file.starts_with(root)
         && file.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes())
-        && files::is_used_name(root, name.trim_start_matches('/'), &file);
+        && files::is_used_name(root, relative, &file)
+        && (follows_links || wanted == file);
     let is_file = is_script && std::fs::metadata(&file).is_ok_and(|metadata| metadata.is_file());
-    is_file.then(|| PhpScript {
-        name: name.to_owned(),
-        path_info: path_info.to_owned(),
-        // Scripts are opened by another program.
-        file: files::plain_path(&file).into_owned(),
-        root: files::plain_path(root).into_owned(),
-        is_front: false,
-    })
+    if !is_file {
+        return None;
+    }
+    let (file, root) = usual_paths(&file, root);
+    Some(PhpScript { name: name.to_owned(), path_info: path_info.to_owned(), file, root, is_front: false })
 }
 
-/// Whether a link below the root leads to a script.
-fn is_linked(script: &PhpScript) -> bool {
-    script.root.join(script.name.trim_start_matches('/')) != script.file
+/// The paths of a script and of its root for another program, which opens the script: in their usual form, or both as they are, if
+/// only one has such a form.
+fn usual_paths(file: &Path, root: &Path) -> (PathBuf, PathBuf) {
+    let (usual_file, usual_root) = (files::plain_path(file), files::plain_path(root));
+    if usual_file.starts_with(&usual_root) {
+        (usual_file.into_owned(), usual_root.into_owned())
+    } else {
+        (file.to_owned(), root.to_owned())
+    }
 }
 
 const SUFFIX: &str = ".php";
@@ -169,6 +180,28 @@ mod tests {
 
     fn pair(name: &str, info: &str) -> Option<(String, String)> {
         Some((name.to_owned(), info.to_owned()))
+    }
+
+    #[test]
+    fn a_path_with_a_drive_or_an_absolute_path_names_no_script() {
+        let root = Root::new("drive");
+        root.file("a.php");
+        let other = Root::new("drive-other");
+        other.file("b.php");
+        let outside = other.0.join("b.php");
+        for path in ["/C:/a.php", "/C:a.php", "/NUL/a.php", &format!("/{}", outside.display())] {
+            assert_eq!(root.named(path), None, "{path}");
+        }
+        assert_eq!(root.named("/a.php"), pair("/a.php", ""));
+    }
+
+    #[test]
+    fn a_script_and_its_root_have_the_same_form_of_path() {
+        let root = Path::new(if std::path::MAIN_SEPARATOR == '/' { "/srv" } else { r"\\?\C:\srv" });
+        for file in [root.join("a.php"), root.join("d".repeat(250)).join("a.php")] {
+            let (file, root) = usual_paths(&file, root);
+            assert!(file.starts_with(&root), "{} {}", file.display(), root.display());
+        }
     }
 
     #[test]
