@@ -427,7 +427,11 @@ impl FileEnd {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::os::windows::io::AsSocket as _;
+
     use super::*;
+    use crate::files::{Links, Patience, Root};
 
     #[test]
     fn progress_counts_no_byte_twice() {
@@ -440,6 +444,34 @@ mod tests {
         for (info, expected) in [(info(10, 0, 4), 6), (info(10, 3, 4), 3), (info(10, 9, 4), 0)] {
             assert_eq!(acknowledged_of(&info), expected);
         }
+    }
+
+    #[test]
+    fn a_call_starts_only_if_its_progress_is_reported() {
+        let folder = std::env::temp_dir().join(format!("encke-transmit-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a directory");
+        std::fs::write(folder.join("a"), vec![b'a'; FILE_BYTES_MIN as usize]).expect("written");
+        let root = Root::new(&folder).expect("a root");
+        let file = Arc::new(root.open(b"a", Links::Deny, Patience::Patient).expect("opened"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut peer, _) = listener.accept().expect("accepted");
+        let port = Arc::new(Port::new().expect("a port"));
+        let sender = FileSender::new(TransmitRule::Observed, &port, Token::NONE);
+        let ahead = FileAhead { file: &file, offset: 0, left: FILE_BYTES_MIN, head_bytes: 0 };
+        let mut flight = FileFlight::none();
+        assert!(flight.fits(sender, &ahead));
+        flight.start(stream.as_socket(), sender, std::iter::empty(), &ahead);
+        // Wine does not report the progress.
+        assert_eq!(flight.is_grounded, !reports_progress());
+        assert_eq!(flight.transmission.is_none(), flight.is_grounded);
+        flight.halt();
+        drop(stream);
+        let mut received = Vec::new();
+        let _end = peer.read_to_end(&mut received);
+        assert!(!flight.is_grounded || received.is_empty(), "nothing was sent");
+        drop((file, root));
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]
