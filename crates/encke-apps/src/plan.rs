@@ -344,7 +344,6 @@ mod tests {
         assert_eq!(value(&variables, "LISTEN_FDS"), None, "the program listens itself");
     }
 
-    #[cfg(unix)]
     #[test]
     fn own_variables_are_found_as_the_system_compares_names() {
         for name in ["ENCKE_TOKEN", "ENCKE_", "NOTIFY_SOCKET", "LISTEN_FDS"] {
@@ -369,6 +368,7 @@ mod tests {
         assert!(find_program("a", name, folder.as_os_str(), Path::new("/")).is_ok());
     }
 
+    #[cfg(unix)]
     #[test]
     fn what_a_machine_lacks_is_named_with_its_key() {
         let error = |change: &dyn Fn(&mut AppSettings)| {
