@@ -139,7 +139,8 @@ impl Root {
 
     /// The lookups that determine the target of `name`: one for each symbolic link followed, and a last one for the file itself
     /// or the first missing component. Directories passed through without a link are omitted, because they are ancestors of
-    /// those listed. None for a name that no file can have. Returns `None` if the links form a cycle, and on Windows if there is a link.
+    /// those listed. The list is empty for a name that no file can have. Returns `None` if the links form a cycle, and on Windows if
+    /// there is a link.
     ///
     /// This is for change notifications only, and never decides about access: [`Root::open`] does.
     pub fn steps(&self, name: &[u8]) -> Option<Vec<PathStep>> {
