@@ -47,7 +47,7 @@ Examples:
   encke service start
   encke service install -c C:\\ProgramData\\Encke\\shop.toml")]
 pub(crate) struct ServiceInstall {
-    /// Settings file [default: %ProgramData%\Encke\encke.toml, created if it is missing]
+    /// Settings file [default: %ProgramData%\Encke\encke.toml; created if missing]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
