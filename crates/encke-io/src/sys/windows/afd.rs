@@ -13,17 +13,14 @@
 //! kernel does not complete one when the poller is dropped, its memory stays allocated.
 
 use std::cell::UnsafeCell;
-use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsRawHandle, AsRawSocket, OwnedHandle};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
-use windows_sys::Wdk::Storage::FileSystem::{FILE_OPEN, NtCancelIoFileEx, NtCreateFile};
+use windows_sys::Wdk::Storage::FileSystem::NtCancelIoFileEx;
 use windows_sys::Wdk::System::IO::NtDeviceIoControlFile;
-use windows_sys::Win32::Foundation::{
-    HANDLE, NTSTATUS, STATUS_CANCELLED, STATUS_PENDING, STATUS_SUCCESS, UNICODE_STRING,
-};
+use windows_sys::Win32::Foundation::{HANDLE, NTSTATUS, STATUS_CANCELLED, STATUS_PENDING, STATUS_SUCCESS};
 use windows_sys::Win32::Networking::WinSock as ws;
 use windows_sys::Win32::Storage::FileSystem::{FILE_SHARE_READ, FILE_SHARE_WRITE, SYNCHRONIZE};
 use windows_sys::Win32::System::IO::{IO_STATUS_BLOCK, IO_STATUS_BLOCK_0, OVERLAPPED_ENTRY};
@@ -31,6 +28,7 @@ use windows_sys::Win32::System::IO::{IO_STATUS_BLOCK, IO_STATUS_BLOCK_0, OVERLAP
 use super::bell::Bell;
 use super::error::SysError;
 use super::net::HandleRef;
+use super::object::ObjectOpening;
 use super::port::{Port, file_end};
 use super::transmit::{self, FileSender, TransmitRule};
 use crate::op::Token;
@@ -171,40 +169,14 @@ impl KernelPart {
 
 /// Opens the socket driver, without a socket.
 fn open_driver() -> Result<OwnedHandle, SysError> {
-    let mut name: Vec<u16> = r"\Device\Afd\Encke".encode_utf16().collect();
-    let bytes = (name.len() * 2) as u16;
-    let name = UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: name.as_mut_ptr() };
-    let attributes = OBJECT_ATTRIBUTES {
-        Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
-        RootDirectory: std::ptr::null_mut(),
-        ObjectName: &raw const name,
-        Attributes: 0,
-        SecurityDescriptor: std::ptr::null(),
-        SecurityQualityOfService: std::ptr::null(),
+    let opening = ObjectOpening {
+        root: std::ptr::null_mut(),
+        attributes: 0,
+        access: SYNCHRONIZE,
+        share: FILE_SHARE_READ | FILE_SHARE_WRITE,
+        options: 0,
     };
-    let mut handle: HANDLE = std::ptr::null_mut();
-    let mut status = IO_STATUS_BLOCK::default();
-    // SAFETY: all pointers lead to values that live until the call returns, and it does not return before it is done.
-    let result = unsafe {
-        NtCreateFile(
-            &raw mut handle,
-            SYNCHRONIZE,
-            &raw const attributes,
-            &raw mut status,
-            std::ptr::null(),
-            0,
-            FILE_SHARE_READ | FILE_SHARE_WRITE,
-            FILE_OPEN,
-            0,
-            std::ptr::null(),
-            0,
-        )
-    };
-    if result != STATUS_SUCCESS {
-        return Err(SysError::of_status(result));
-    }
-    // SAFETY: the handle was opened above, and nothing else knows of it.
-    Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
+    opening.open(r"\Device\Afd\Encke").map_err(SysError::of_status)
 }
 
 /// The handle by which the driver knows a socket (SIO_BASE_HANDLE).

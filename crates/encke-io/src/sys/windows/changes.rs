@@ -21,29 +21,30 @@ use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::windows::ffi::OsStringExt as _;
-use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
 use windows_sys::Wdk::Storage::FileSystem::{
-    FILE_DIRECTORY_FILE, FILE_OPEN, FileFsDeviceInformation, NtCreateFile, NtQueryVolumeInformationFile,
+    FILE_DIRECTORY_FILE, FileFsDeviceInformation, NtQueryVolumeInformationFile,
 };
 use windows_sys::Win32::Foundation::{
-    HANDLE, NTSTATUS, STATUS_CANCELLED, STATUS_PENDING, STATUS_SUCCESS, UNICODE_STRING, WAIT_OBJECT_0,
+    HANDLE, NTSTATUS, STATUS_CANCELLED, STATUS_PENDING, STATUS_SUCCESS, WAIT_OBJECT_0,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_LIST_DIRECTORY, FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION,
     FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_WRITE,
-    FILE_NOTIFY_CHANGE_SECURITY, FILE_NOTIFY_CHANGE_SIZE, FILE_READ_ATTRIBUTES, FILE_SHARE_DELETE,
-    FILE_SHARE_READ, FILE_SHARE_WRITE, GetVolumeInformationByHandleW, ReadDirectoryChangesW, SYNCHRONIZE,
+    FILE_NOTIFY_CHANGE_SECURITY, FILE_NOTIFY_CHANGE_SIZE, FILE_READ_ATTRIBUTES,
+    GetVolumeInformationByHandleW, ReadDirectoryChangesW, SYNCHRONIZE,
 };
 use windows_sys::Win32::System::IO::{CancelIoEx, IO_STATUS_BLOCK, OVERLAPPED};
 use windows_sys::Win32::System::Threading::WaitForSingleObject;
 
 use super::error::SysError;
 use super::event_wait::{EventWait, Rings};
+use super::files::SHARE_ALL;
+use super::object::ObjectOpening;
 use crate::changes::{Change, FolderId};
 use crate::files::{FileId, OpenFile};
 use crate::socket::Watched;
@@ -273,7 +274,7 @@ impl Changes {
     /// # Errors
     /// As [`Changes::watch`], or the directory does not exist.
     pub fn watch_path(&mut self, path: &Path) -> io::Result<FolderId> {
-        let folder = OpenFile::folder(path).map_err(|error| io::Error::other(error.to_string()))?;
+        let folder = OpenFile::folder(path).map_err(io::Error::other)?;
         self.watch(&folder)
     }
 
@@ -372,38 +373,14 @@ impl Drop for Changes {
 
 /// Opens an open directory once more, for overlapped calls.
 fn reopen(folder: &OpenFile) -> io::Result<OwnedHandle> {
-    let name = UNICODE_STRING { Length: 0, MaximumLength: 0, Buffer: std::ptr::null_mut() };
-    let attributes = OBJECT_ATTRIBUTES {
-        Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
-        RootDirectory: folder.handle.as_raw_handle(),
-        ObjectName: &raw const name,
-        Attributes: 0,
-        SecurityDescriptor: std::ptr::null(),
-        SecurityQualityOfService: std::ptr::null(),
+    let opening = ObjectOpening {
+        root: folder.handle.as_raw_handle(),
+        attributes: 0,
+        access: FILE_LIST_DIRECTORY | FILE_READ_ATTRIBUTES | SYNCHRONIZE,
+        share: SHARE_ALL,
+        options: FILE_DIRECTORY_FILE,
     };
-    let mut handle: HANDLE = std::ptr::null_mut();
-    let mut status = IO_STATUS_BLOCK::default();
-    // SAFETY: all pointers lead to values that live until the call returns, and it does not return before it is done.
-    let result = unsafe {
-        NtCreateFile(
-            &raw mut handle,
-            FILE_LIST_DIRECTORY | FILE_READ_ATTRIBUTES | SYNCHRONIZE,
-            &raw const attributes,
-            &raw mut status,
-            std::ptr::null(),
-            0,
-            FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
-            FILE_OPEN,
-            FILE_DIRECTORY_FILE,
-            std::ptr::null(),
-            0,
-        )
-    };
-    if result != STATUS_SUCCESS {
-        return Err(SysError::of_status(result).into());
-    }
-    // SAFETY: the handle was opened above, and nothing else knows of it.
-    Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
+    opening.open("").map_err(|status| SysError::of_status(status).into())
 }
 
 impl AsHandle for OpenFile {

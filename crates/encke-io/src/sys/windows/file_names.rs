@@ -5,7 +5,9 @@
 //! ([`is_true_name`]). Otherwise every rule by name could be walked round (CVE-1999-0012, CVE-2001-0795).
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::os::windows::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf, Prefix};
 
 /// Characters that a name may not contain: separators, streams and drives, wildcards, and others that Windows reserves.
 const RESERVED: &[char] = &['\\', '/', ':', '*', '?', '"', '<', '>', '|'];
@@ -97,6 +99,23 @@ const PLAIN_BYTES_MAX: usize = 248;
 
 const SEPARATOR: u16 = b'\\' as u16;
 
+/// A path for calls of the system, which ends with a zero. On a drive it has the form that may be longer than 260 units.
+///
+/// # Errors
+/// The path contains a zero, or is empty.
+pub(crate) fn system_path(path: &Path) -> io::Result<Vec<u16>> {
+    let path = std::path::absolute(path)?;
+    let is_on_drive = matches!(path.components().next(),
+        Some(Component::Prefix(prefix)) if matches!(prefix.kind(), Prefix::Disk(_)));
+    let prefix = if is_on_drive { r"\\?\" } else { "" };
+    let mut name: Vec<u16> = prefix.encode_utf16().chain(path.as_os_str().encode_wide()).collect();
+    if name.contains(&0) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    name.push(0);
+    Ok(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,5 +196,23 @@ mod tests {
         ] {
             assert_eq!(plain_path(Path::new(path)).as_os_str(), expected);
         }
+    }
+
+    #[test]
+    fn paths_may_be_long_and_have_no_zero() {
+        let text = |path: &str| {
+            let mut units = system_path(Path::new(path))?;
+            assert_eq!(units.pop(), Some(0));
+            Ok::<_, io::Error>(String::from_utf16(&units).expect("Unicode"))
+        };
+        for (path, expected) in [
+            (r"C:\a\b", r"\\?\C:\a\b"),
+            ("C:/a/./b", r"\\?\C:\a\b"),
+            (r"\\?\C:\a", r"\\?\C:\a"),
+            (r"\\server\share\a", r"\\server\share\a"),
+        ] {
+            assert_eq!(text(path).expect("a path"), expected);
+        }
+        assert_eq!(text("C:\\a\0b").expect_err("a zero").kind(), io::ErrorKind::InvalidInput);
     }
 }

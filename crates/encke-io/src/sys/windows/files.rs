@@ -7,19 +7,17 @@ use std::fs::File;
 use std::io;
 use std::os::windows::ffi::OsStringExt as _;
 use std::os::windows::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::os::windows::io::{AsRawHandle, FromRawHandle};
+use std::os::windows::io::AsRawHandle;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
 use windows_sys::Wdk::Storage::FileSystem::{
-    FILE_DIRECTORY_FILE, FILE_OPEN, FILE_OPEN_REPARSE_POINT, FILE_SYNCHRONOUS_IO_NONALERT, NtCreateFile,
+    FILE_DIRECTORY_FILE, FILE_OPEN_REPARSE_POINT, FILE_SYNCHRONOUS_IO_NONALERT,
 };
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_BAD_PATHNAME, ERROR_DIRECTORY, ERROR_FILE_NOT_FOUND, ERROR_INVALID_NAME,
     ERROR_NO_MORE_FILES, ERROR_PATH_NOT_FOUND, ERROR_REPARSE_POINT_ENCOUNTERED, ERROR_SHARING_VIOLATION,
-    ERROR_TOO_MANY_OPEN_FILES, HANDLE, NTSTATUS, OBJ_DONT_REPARSE, STATUS_INVALID_PARAMETER,
-    STATUS_OBJECT_NAME_INVALID, STATUS_SUCCESS, UNICODE_STRING,
+    ERROR_TOO_MANY_OPEN_FILES, NTSTATUS, OBJ_DONT_REPARSE, STATUS_INVALID_PARAMETER,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_HIDDEN,
@@ -30,13 +28,14 @@ use windows_sys::Win32::Storage::FileSystem::{
     GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW, MAXIMUM_REPARSE_DATA_BUFFER_SIZE,
     SYNCHRONIZE, VOLUME_NAME_DOS,
 };
-use windows_sys::Win32::System::IO::{DeviceIoControl, IO_STATUS_BLOCK};
+use windows_sys::Win32::System::IO::DeviceIoControl;
 use windows_sys::Win32::System::Ioctl::FSCTL_GET_REPARSE_POINT;
 
 use super::error::SysError;
 use super::file_names::{is_name, is_true_name, segments};
 pub use super::file_names::{is_used_name, plain_path};
 use super::links::{self, LinkTarget, LinkTree, WalkEntry};
+use super::object::ObjectOpening;
 pub(crate) use super::private_files::{OwnRights, create_private, is_private, make_private_folder};
 use crate::files::{
     DirEntry, FileId, FileKind, Links, Metadata, OpenError, OpenFile, Patience, Root, not_regular, regular,
@@ -326,41 +325,15 @@ fn open_relative(folder: &File, name: &str, is_folder: bool) -> io::Result<File>
 
 /// Opens a path relative to a directory, with attributes of the object. The error is a status of the kernel.
 fn open_with(folder: &File, name: &str, is_folder: bool, attributes: u32) -> Result<File, NTSTATUS> {
-    let mut units: Vec<u16> = name.encode_utf16().collect();
-    let bytes = u16::try_from(units.len() * 2).map_err(|_| STATUS_OBJECT_NAME_INVALID)?;
-    let name = UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: units.as_mut_ptr() };
-    let attributes = OBJECT_ATTRIBUTES {
-        Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
-        RootDirectory: folder.as_raw_handle(),
-        ObjectName: &raw const name,
-        Attributes: attributes,
-        SecurityDescriptor: std::ptr::null(),
-        SecurityQualityOfService: std::ptr::null(),
-    };
     let kind = if is_folder { FILE_DIRECTORY_FILE } else { 0 };
-    let mut handle: HANDLE = std::ptr::null_mut();
-    let mut status = IO_STATUS_BLOCK::default();
-    // SAFETY: all pointers lead to values that live until the call returns; it is synchronous.
-    let result = unsafe {
-        NtCreateFile(
-            &raw mut handle,
-            READ,
-            &raw const attributes,
-            &raw mut status,
-            std::ptr::null(),
-            0,
-            SHARE_ALL,
-            FILE_OPEN,
-            FILE_SYNCHRONOUS_IO_NONALERT | FILE_OPEN_REPARSE_POINT | kind,
-            std::ptr::null(),
-            0,
-        )
+    let opening = ObjectOpening {
+        root: folder.as_raw_handle(),
+        attributes,
+        access: READ,
+        share: SHARE_ALL,
+        options: FILE_SYNCHRONOUS_IO_NONALERT | FILE_OPEN_REPARSE_POINT | kind,
     };
-    if result != STATUS_SUCCESS {
-        return Err(result);
-    }
-    // SAFETY: the handle was opened above, and nothing else knows of it.
-    Ok(unsafe { File::from_raw_handle(handle) })
+    opening.open(name).map(File::from)
 }
 
 impl OpenFile {

@@ -374,7 +374,7 @@ fn event_name(pid: u32, name: &str) -> Vec<u16> {
 
 fn create_event(pid: u32, name: &str) -> Option<OwnedHandle> {
     let name = event_name(pid, name);
-    let descriptor = security::for_owner_and_administrators().ok()?;
+    let descriptor = security::for_owner_and_administrators("GA", "").ok()?;
     let attributes = descriptor.attributes();
     // SAFETY: the name ends with a zero; name and attributes live until the call returns.
     let handle = unsafe { CreateEventW(&raw const attributes, 0, 0, name.as_ptr()) };

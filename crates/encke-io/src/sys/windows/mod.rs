@@ -15,6 +15,7 @@ pub(crate) mod files;
 pub(crate) mod host;
 pub(crate) mod links;
 pub(crate) mod net;
+pub(crate) mod object;
 pub(crate) mod port;
 mod private_files;
 pub(crate) mod process;

@@ -1,6 +1,6 @@
 //! Access to objects of the system: security descriptors, as texts (SDDL), and owners of directories.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, c_void};
 use std::io;
 use std::os::windows::fs::MetadataExt as _;
 use std::os::windows::io::{AsRawHandle as _, FromRawHandle as _, OwnedHandle};
@@ -23,10 +23,22 @@ use windows_sys::Win32::Storage::FileSystem::{
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
 use super::command_line::zero_terminated;
+use super::file_names::system_path;
+
+/// Memory that the system has allocated for this process.
+#[derive(Debug)]
+struct LocalMemory(*mut c_void);
+
+impl Drop for LocalMemory {
+    fn drop(&mut self) {
+        // SAFETY: a call of the system has returned the memory to be freed so, and nothing else frees it.
+        unsafe { LocalFree(self.0) };
+    }
+}
 
 /// A security descriptor, which the system has allocated.
 #[derive(Debug)]
-pub(crate) struct SecurityDescriptor(PSECURITY_DESCRIPTOR);
+pub(crate) struct SecurityDescriptor(LocalMemory);
 
 impl SecurityDescriptor {
     /// The descriptor of a text in the security descriptor definition language.
@@ -45,14 +57,27 @@ impl SecurityDescriptor {
                 std::ptr::null_mut(),
             )
         };
-        if done == 0 { Err(io::Error::last_os_error()) } else { Ok(Self(descriptor)) }
+        if done == 0 { Err(io::Error::last_os_error()) } else { Ok(Self(LocalMemory(descriptor))) }
+    }
+
+    /// Takes the descriptor of a file from the system.
+    ///
+    /// # Safety
+    /// A call of the system has allocated it, and nothing else frees it.
+    pub(crate) unsafe fn taken(descriptor: PSECURITY_DESCRIPTOR) -> Self {
+        Self(LocalMemory(descriptor))
+    }
+
+    /// The descriptor for calls of the system, which lives as long as this value.
+    pub(crate) fn as_ptr(&self) -> PSECURITY_DESCRIPTOR {
+        self.0.0
     }
 
     /// The attributes of a new object with this descriptor. They must not outlive it.
     pub(crate) fn attributes(&self) -> SECURITY_ATTRIBUTES {
         SECURITY_ATTRIBUTES {
             nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
-            lpSecurityDescriptor: self.0,
+            lpSecurityDescriptor: self.as_ptr(),
             bInheritHandle: 0,
         }
     }
@@ -61,7 +86,8 @@ impl SecurityDescriptor {
     fn owner(&self) -> io::Result<PSID> {
         let (mut owner, mut is_defaulted) = (std::ptr::null_mut(), 0);
         // SAFETY: the descriptor is the system's own, and the call writes a pointer into it, and a flag.
-        let done = unsafe { GetSecurityDescriptorOwner(self.0, &raw mut owner, &raw mut is_defaulted) };
+        let done =
+            unsafe { GetSecurityDescriptorOwner(self.as_ptr(), &raw mut owner, &raw mut is_defaulted) };
         if done == 0 { Err(io::Error::last_os_error()) } else { Ok(owner) }
     }
 
@@ -70,7 +96,12 @@ impl SecurityDescriptor {
         let (mut list, mut is_present, mut is_defaulted) = (std::ptr::null_mut(), 0, 0);
         // SAFETY: the descriptor is the system's own, and the call writes a pointer into it, and two flags.
         let done = unsafe {
-            GetSecurityDescriptorDacl(self.0, &raw mut is_present, &raw mut list, &raw mut is_defaulted)
+            GetSecurityDescriptorDacl(
+                self.as_ptr(),
+                &raw mut is_present,
+                &raw mut list,
+                &raw mut is_defaulted,
+            )
         };
         if done == 0 {
             return Err(io::Error::last_os_error());
@@ -80,18 +111,11 @@ impl SecurityDescriptor {
     }
 }
 
-impl Drop for SecurityDescriptor {
-    fn drop(&mut self) {
-        // SAFETY: the system has allocated the descriptor for this value alone.
-        unsafe { LocalFree(self.0) };
-    }
-}
-
 /// The user of this process: a buffer that begins with a TOKEN_USER, which points into the buffer.
-struct CurrentUser(Vec<u64>);
+pub(crate) struct CurrentUser(Vec<u64>);
 
 impl CurrentUser {
-    fn find() -> io::Result<Self> {
+    pub(crate) fn find() -> io::Result<Self> {
         let mut token: HANDLE = std::ptr::null_mut();
         // SAFETY: the call writes one handle.
         if unsafe { OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &raw mut token) } == 0 {
@@ -99,6 +123,7 @@ impl CurrentUser {
         }
         // SAFETY: the handle was opened above, and nothing else knows of it.
         let token = unsafe { OwnedHandle::from_raw_handle(token) };
+        // A security identifier has at most 68 bytes.
         let mut buffer = vec![0_u64; 32];
         let mut needed = 0;
         // SAFETY: the call writes at most as many bytes as the buffer has; 64-bit words are aligned for the structure.
@@ -114,7 +139,7 @@ impl CurrentUser {
         if done == 0 { Err(io::Error::last_os_error()) } else { Ok(Self(buffer)) }
     }
 
-    fn sid(&self) -> PSID {
+    pub(crate) fn sid(&self) -> PSID {
         // SAFETY: the system has written a TOKEN_USER to the beginning of the buffer, which is aligned for it.
         unsafe { self.0.as_ptr().cast::<TOKEN_USER>().read().User.Sid }
     }
@@ -126,36 +151,38 @@ impl CurrentUser {
         if unsafe { ConvertSidToStringSidW(self.sid(), &raw mut text) } == 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the system has allocated a text that ends with a zero.
+        let memory = LocalMemory(text.cast());
+        // SAFETY: the system has allocated a text that ends with a zero, and it lives until `memory` is dropped.
         let units = unsafe {
             let len = (0..).take_while(|&at| *text.add(at) != 0).count();
             std::slice::from_raw_parts(text, len)
         };
         let found = String::from_utf16_lossy(units);
-        // SAFETY: the system has allocated the text for this call alone.
-        unsafe { LocalFree(text.cast()) };
+        drop(memory);
         Ok(found)
     }
 }
 
-/// The descriptor of an object that this process's user, administrators and the system may use, and nobody else.
+/// The descriptor of an object to which only this process's user, the administrators and the system have `rights`: `GA`, or `FA`
+/// for files. `flags`: how the files of a directory inherit it, as `OICI`, or empty.
 ///
 /// # Errors
 /// The system's.
-pub(crate) fn for_owner_and_administrators() -> io::Result<SecurityDescriptor> {
+pub(crate) fn for_owner_and_administrators(rights: &str, flags: &str) -> io::Result<SecurityDescriptor> {
     let user = CurrentUser::find()?.text()?;
-    SecurityDescriptor::of(&format!("D:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;{user})"))
+    SecurityDescriptor::of(&format!(
+        "D:P(A;{flags};{rights};;;{user})(A;{flags};{rights};;;SY)(A;{flags};{rights};;;BA)"
+    ))
 }
 
-/// Creates a directory with a descriptor. If it exists, sets the descriptor's owner and list of rights, also for what it contains:
-/// there, entries that the list passes on replace inherited ones. Returns false, and changes nothing,
-/// if it exists and belongs neither to administrators, nor to the system, nor to this user, or is a link: then somebody else could
-/// change it later.
+/// Creates a directory with a descriptor. If the directory exists, sets the descriptor's owner and list of rights. Files in it get
+/// the entries that are inherited. Returns false, and changes nothing, if the directory is a link or belongs neither to the
+/// administrators, nor to the system, nor to this user, because its owner could change it later.
 ///
 /// # Errors
 /// The system's.
 pub(crate) fn make_directory(path: &Path, descriptor: &SecurityDescriptor) -> io::Result<bool> {
-    let name = zero_terminated(path.as_os_str())?;
+    let name = system_path(path)?;
     let attributes = descriptor.attributes();
     // SAFETY: the name ends with a zero; name and attributes live until the call returns.
     if unsafe { CreateDirectoryW(name.as_ptr(), &raw const attributes) } != 0 {
@@ -196,7 +223,7 @@ pub(crate) fn make_directory(path: &Path, descriptor: &SecurityDescriptor) -> io
 /// The system's.
 pub(crate) fn is_trusted(path: &Path) -> io::Result<bool> {
     let found = std::fs::symlink_metadata(path)?.file_attributes();
-    Ok(found & FILE_ATTRIBUTE_REPARSE_POINT == 0 && is_owner_trusted(&zero_terminated(path.as_os_str())?)?)
+    Ok(found & FILE_ATTRIBUTE_REPARSE_POINT == 0 && is_owner_trusted(&system_path(path)?)?)
 }
 
 /// Whether a file or directory belongs to administrators, to the system, or to the user of this process.
@@ -250,7 +277,7 @@ mod tests {
     fn a_user_has_an_identifier_and_a_bad_descriptor_is_an_error() {
         let text = CurrentUser::find().and_then(|user| user.text()).expect("this process has a user");
         assert!(text.starts_with("S-1-"), "{text}");
-        for_owner_and_administrators().expect("a descriptor");
+        for_owner_and_administrators("GA", "").expect("a descriptor");
         assert!(SecurityDescriptor::of("no descriptor").is_err());
     }
 
@@ -258,7 +285,7 @@ mod tests {
     fn a_directory_is_made_once_and_a_file_in_its_place_is_an_error() {
         let path = std::env::temp_dir().join(format!("encke-directory-{}", std::process::id()));
         let _left = std::fs::remove_dir_all(&path);
-        let descriptor = for_owner_and_administrators().expect("a descriptor");
+        let descriptor = for_owner_and_administrators("GA", "").expect("a descriptor");
         assert!(make_directory(&path, &descriptor).expect("created"));
         assert!(make_directory(&path, &descriptor).expect("it belongs to this user"));
         std::fs::write(path.join("file"), "x").expect("this user may write");
