@@ -788,6 +788,6 @@ fn new_token() -> Result<String, ServiceError> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-// Its one test needs an upstream with TLS.
+// The only test there needs an upstream with TLS.
 #[cfg(all(test, feature = "tls"))]
 mod tests;

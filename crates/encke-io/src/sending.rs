@@ -14,7 +14,6 @@
 //! Meanwhile `advance` returns `Blocked`, and the report of the end continues the send.
 
 use std::io::IoSlice;
-
 use std::sync::Arc;
 
 use crate::files::OpenFile;

@@ -95,7 +95,7 @@ pub enum ServiceManagerError {
     ForeignDirectory(PathBuf),
     /// The settings file is a link, or belongs to a user that could change it.
     ForeignSettings(PathBuf),
-    /// A call of the system failed: what was to be done.
+    /// A call of the system failed. The text names the intended action.
     System(String, io::Error),
 }
 

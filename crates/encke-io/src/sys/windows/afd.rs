@@ -424,7 +424,7 @@ impl Poller for Afd {
     }
 
     fn file_sender(&self, token: Token) -> FileSender<'_> {
-        // The calls of a service provider that is layered over the sockets may neither end nor be cancelled as those of the system.
+        // A service provider that is layered over the sockets may end or cancel TransmitFile in another way than the system.
         let rule = if self.layered { TransmitRule::Never } else { self.transmits };
         FileSender::new(rule, &self.port, token)
     }

@@ -63,7 +63,7 @@ impl<T: Send + Sync + 'static> EventWait<T> {
         // From here on the part is freed by `drop`.
         let mut new = Self { part, state: WaitState::Ended };
         let mut wait: HANDLE = std::ptr::null_mut();
-        // SAFETY: event and context are those of the part, which lives until the wait has ended (INVARIANT).
+        // SAFETY: the part owns event and context, and lives until the wait has ended (INVARIANT).
         let registered = unsafe {
             RegisterWaitForSingleObject(
                 &raw mut wait,
@@ -110,7 +110,7 @@ impl<T: Send + Sync + 'static> Drop for EventWait<T> {
     fn drop(&mut self) {
         self.end();
         if matches!(self.state, WaitState::Ended) {
-            // SAFETY: `new` has leaked this box, and the system does not use it any more.
+            // SAFETY: `new` has leaked this box, and the system no longer uses it.
             drop(unsafe { Box::from_raw(self.part.as_ptr()) });
         }
     }

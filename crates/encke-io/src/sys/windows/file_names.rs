@@ -2,7 +2,7 @@
 //!
 //! One file has many names here: other case, trailing dots and spaces, short names, streams; and some names are devices. So a
 //! name is checked before it is used ([`segments`]), and the file that it opens must have exactly this name
-//! ([`is_true_name`]). Otherwise every rule by name could be walked round (CVE-1999-0012, CVE-2001-0795).
+//! ([`is_true_name`]). Otherwise every rule by name could be bypassed (CVE-1999-0012, CVE-2001-0795).
 
 use std::borrow::Cow;
 use std::io;

@@ -245,7 +245,7 @@ impl LinkTree for DiskTree {
         name: &str,
         is_requested: bool,
     ) -> Result<WalkEntry<OpenFile>, OpenError> {
-        // A link may name what a request may not.
+        // The target of a link may contain names that requests may not contain.
         if !is_name(name) {
             return Err(OpenError::NotFound);
         }
@@ -259,7 +259,7 @@ impl LinkTree for DiskTree {
     fn open_local(&self, path: &str) -> Result<WalkEntry<OpenFile>, OpenError> {
         let path = format!(r"\\?\{path}");
         let file = open_folder(Path::new(&path), 0)?;
-        // Its own links may lead to another machine.
+        // Links in this path may lead to another machine.
         let remote: Vec<u16> = r"\\?\UNC\".encode_utf16().collect();
         if true_name(&file)?.starts_with(&remote) {
             return Err(OpenError::Forbidden);
@@ -303,8 +303,8 @@ fn link_target(file: &File) -> io::Result<LinkTarget> {
     Ok(links::target(&data))
 }
 
-/// The attribute of an open that rejects links on the way; 0 if the system does not know it (before Windows 10 of 2017). Then the true
-/// name shows a link on the way, and its file is not found.
+/// The attribute by which an open rejects links in the path; 0 if the system does not support it (before Windows 10 of 2017). Then
+/// the true name differs from the path, so the file is not found.
 static NO_LINKS: AtomicU32 = AtomicU32::new(OBJ_DONT_REPARSE);
 
 /// Opens a path relative to a directory, whose name the system does not rewrite. A link at its end is opened itself.

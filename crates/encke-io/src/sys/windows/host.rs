@@ -280,8 +280,8 @@ static ARRIVAL: Condvar = Condvar::new();
 /// Whether this process is a service: its console outlives the users' sessions.
 static IS_SERVICE: AtomicBool = AtomicBool::new(false);
 
-/// Prepares this process to be a service: the end of a user's session concerns it no more, and it has a console, which nobody sees,
-/// for ^Break to the processes that it starts.
+/// Prepares this process to be a service: it ignores the end of a user's session, and gets a hidden console, which it needs to send
+/// ^Break to its applications.
 pub(super) fn become_service() {
     IS_SERVICE.store(true, Ordering::Relaxed);
     // SAFETY: the call takes no pointers. It fails if there is a console already.

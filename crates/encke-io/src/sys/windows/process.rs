@@ -95,8 +95,8 @@ pub fn is_batch_file(file: &Path) -> bool {
     has_extension(file, &["cmd", "bat"])
 }
 
-/// The names of files that may be the program `name`: with the extensions of programs, then with those of scripts, which cannot be
-/// executed, but explain an error better than a missing file.
+/// Candidates for the file of the program `name`: first with the extensions of programs, then with those of scripts. A script
+/// cannot be executed, but an error about the script explains more than one about a missing file.
 pub fn program_names(name: &str) -> Vec<String> {
     let extensions = ["exe", "com", "cmd", "bat"];
     if has_extension(Path::new(name), &extensions) {

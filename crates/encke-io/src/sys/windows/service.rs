@@ -56,7 +56,7 @@ use crate::service::{ServiceAccess, ServiceControl, ServiceManagerError, Service
 /// Whether this system has a service manager of Windows.
 pub const IS_AVAILABLE: bool = true;
 
-/// The account of an installed service: few rights on this machine, and those of the machine in its network.
+/// The account of an installed service: few rights on this machine; in a network it acts as the machine.
 const ACCOUNT: &str = r"NT AUTHORITY\NetworkService";
 /// The only privilege that the service's process keeps: to pass directories that it may not list. The account has others, such as
 /// that to act as its clients.
@@ -162,8 +162,8 @@ pub fn is_installed(name: &str) -> Result<bool, ServiceManagerError> {
     }
 }
 
-/// Creates a directory that administrators, the system and the account of services may use, and nobody else. If it exists, sets
-/// these rights.
+/// Creates a directory with access for the administrators, the system and the account of services only. If the directory exists,
+/// sets these rights.
 ///
 /// # Errors
 /// The directory belongs to another user, is a link or no directory, or the system's error.
@@ -387,7 +387,7 @@ pub fn stop(name: &str) -> Result<(), ServiceManagerError> {
 fn stop_service(service: &ScHandle, name: &str) -> Result<(), ServiceManagerError> {
     // A service that starts takes no controls.
     let status = wait_while(service, name, SERVICE_START_PENDING)?;
-    // One that stops already is only awaited.
+    // If the service is stopping already, only wait for its end.
     if status.dwCurrentState != SERVICE_STOP_PENDING {
         let mut ignored = SERVICE_STATUS::default();
         // SAFETY: the service is open with this right, and the call writes one structure.
