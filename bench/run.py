@@ -36,6 +36,7 @@ NONE = "none"
 EXAMPLES = """
   bench/run.py --quick                              three rounds, fewer servers: a tendency in three minutes
   bench/run.py --only keepalive --backends uring    one workload, one back end
+  bench/run.py --only keepalive,push-fan --servers none --against FILE    has a change made Encke slower?
   bench/run.py --write                              everything, into bench/RESULTS*.md and results.svg
 """
 
@@ -221,6 +222,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N",
                         help="seed for the order of the rounds (default: the time)")
     parser.add_argument("--encke", type=Path, metavar="FILE", help="Encke's binary (default: the release build)")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="an earlier binary of Encke, measured in the same rounds; with bars "
+                        "in the timed workloads and push-fan")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow measurements")
     parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
                         "processes (as root), to measure wake-up latencies on a shared machine")
@@ -228,6 +231,8 @@ def _options() -> argparse.Namespace:
                         "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md, RESULTS-cluster.md, RESULTS-gateway.md, RESULTS-console.md and RESULTS-live.md")
     parser.add_argument("--list", action="store_true", help="list the measurements and exit")
     options = parser.parse_args()
+    if options.against and options.write:
+        parser.error("--against compares two versions and cannot be combined with --write")
     if options.quick and options.write:
         parser.error("--quick gives no verdicts and cannot be combined with --write")
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS_FOR_VERDICT)
@@ -261,6 +266,11 @@ def _servers(options: argparse.Namespace) -> list[servers.Server]:
     chosen = [server for server in SERVERS if server.peer in wanted]
     if options.quick:
         chosen = [server for server in chosen if not server.variant]
+    if options.against:
+        if not os.access(options.against, os.X_OK):
+            raise Trouble(f"--against {options.against} is not a program")
+        earlier = options.against.resolve()
+        chosen += [server.by_earlier(earlier) for server in chosen if isinstance(server, Encke)]
     if not chosen:
         raise Trouble("no server to measure: name some with --servers or --backends")
     return chosen
@@ -317,7 +327,10 @@ def _versions(chosen: list[servers.Server], programs: servers.Programs) -> list[
     versions = {}
     for server in chosen:
         kind = {servers.PushFloor: ", push", servers.StreamFloor: ", live streams"}.get(type(server), "")
-        versions.setdefault("encke" if isinstance(server, Encke) else server.peer + kind, server.version(programs))
+        name = server.peer + kind
+        if isinstance(server, Encke):
+            name = "encke, before" if server.earlier else "encke"
+        versions.setdefault(name, server.version(programs))
     return list(versions.items())
 
 
