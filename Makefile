@@ -55,7 +55,8 @@ test:
 	    --also console 'tests/console/run --basic --encke $(program)' \
 	    --also live 'tests/live/run --basic --encke $(program)' \
 	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20' \
-	    --also bench 'cd bench; python3 -m unittest -q'
+	    --also bench 'cd bench; python3 -m unittest -q' \
+	    --also failures 'cd tests; python3 -m unittest -q test_failures.py'
 
 build-windows:
 	.ci/need wine x86_64-pc-windows-gnu
