@@ -63,63 +63,69 @@ xt/plain"))return"";let text2=await answer.text().catch(()=>"");return(/.*/.exec
 return value!==null&&/^\d+$/.test(value)?Number(value)*1e3:void 0}var FIRST_BYTE_MS=5e3,DEAD_MS=6e4,FRESH_MS=3e4,RETRY_MS=2e3,RETRY_MS_MAX=3e4,STRIKES=3,CATCH_UP_MS=2e4,Line=class{constructor(world2,settings,token,onCondition){
 this.world=world2;this.settings=settings;this.token=token;this.onCondition=onCondition;this.ladder=settings.transport?[settings.
 transport]:TRANSPORTS;let remembered=world2.recall(settings.url);this.proven=this.ladder.find(transport=>transport===remembered),
-this.transport=this.proven??this.top,this.condition={state:"closed",transport:this.transport}}world;settings;token;onCondition;parts=[];running=!1;changing=!1;asked="";abort=()=>{};endPause=()=>{};heardAt=0;condition;ladder;transport;proven;strikes=0;failures=0;get state(){
-return this.condition}add(reader){let[live]=this.parts;if(live&&this.condition.state==="open"&&reader.since==="now"&&this.
-carries(reader)){reader.since=live.since,live.readers.add(reader);return}let part=this.parts.find(part2=>!part2.asked&&part2.
-since===reader.since);part?part.readers.add(reader):this.parts.push({since:reader.since,asked:!1,readers:new Set([reader])}),
-this.change()}remove(reader){for(let part of this.parts)part.readers.delete(reader);this.parts=this.parts.filter(part=>part.
-readers.size>0),this.change()}wake(why){this.endPause();let stale=this.world.now()-this.heardAt>FRESH_MS;this.condition.
-state==="open"&&(why==="online"||stale)&&this.abort("woken")}change(){this.changing||(this.changing=!0,this.world.later(
-0,()=>{this.changing=!1,!(this.running&&this.parts.length===1&&channelsOf(this.parts).join()===this.asked)&&(this.abort(
-"changed"),this.endPause(),!this.running&&this.parts.length>0&&this.run())}))}async run(){this.running=!0;let refused=!1;
-for(;this.parts.length>0;){let renewed=refused,begunAt=this.world.now(),{end,cause,heard}=await this.attempt(refused);if(heard&&
-(refused=!1),!(cause==="changed"||cause==="woken")){if(end.why==="denied"||end.why==="token"&&refused){let status=end.why===
-"denied"?end.status:401,{text:text2}=end,rest=await this.sift(status,text2);if(refused=!1,rest==="some")continue;if(rest===
-"all")return this.tell({state:"denied",transport:this.transport,status,text:text2});await this.pause({why:"over"});continue}
-if(refused=end.why==="token",refused){heard&&renewed&&this.world.now()-begunAt<RETRY_MS&&await this.pause({why:"over"});
-continue}this.falls(end,heard)||await this.pause(end)}}this.running=!1,this.tell({state:"closed",transport:this.transport})}async attempt(fresh){
-let abort=new AbortController,cause,heard=!1,forget=()=>{};this.abort=why=>{cause??=why,forget(),abort.abort()};let expect=(ms,otherwise)=>{
-forget(),forget=this.world.later(ms,()=>this.abort(otherwise))},end=await(async()=>{this.tell({state:"connecting",transport:this.
-transport}),expect(CATCH_UP_MS,"dead");let token=await this.token(fresh);this.asked=channelsOf(this.parts).join();for(let part2 of this.
+this.transport=this.proven??this.top,this.condition={state:"closed",transport:this.transport}}world;settings;token;onCondition;parts=[];live;running=!1;changing=!1;asked="";abort=()=>{};endPause=()=>{};heardAt=0;condition;ladder;transport;proven;strikes=0;failures=0;get state(){
+return this.condition}add(reader){let{live}=this;if(live&&this.condition.state==="open"&&reader.since==="now"&&this.carries(
+reader,live)){reader.since=live.since,live.readers.add(reader),this.parts.length===0&&this.parts.push(live);return}let part=this.
+parts.find(part2=>!part2.asked&&part2.since===reader.since);part?part.readers.add(reader):this.parts.push({since:reader.
+since,asked:!1,readers:new Set([reader])}),this.change()}remove(reader){for(let part of this.parts)part.readers.delete(reader);
+this.parts=this.parts.filter(part=>part.readers.size>0),this.change()}wake(why){this.endPause();let stale=this.world.now()-
+this.heardAt>FRESH_MS;this.condition.state==="open"&&(why==="online"||stale)&&this.abort("woken")}change(){this.changing||
+(this.changing=!0,this.world.later(0,()=>{this.changing=!1;let isServed=this.parts.length===1&&(!this.live||this.parts[0]===
+this.live);this.running&&isServed&&channelsOf(this.parts).join()===this.asked||(this.abort("changed"),this.endPause(),!this.
+running&&this.parts.length>0&&this.run())}))}async run(){this.running=!0;let refused=!1;for(;this.parts.length>0;){let renewed=refused,
+begunAt=this.world.now(),{end,cause,heard}=await this.attempt(refused);if(heard&&(refused=!1),!(cause==="changed"||cause===
+"woken")){if(end.why==="denied"||end.why==="token"&&refused){let status=end.why==="denied"?end.status:401,{text:text2}=end,
+rest=await this.sift(status,text2);if(refused=!1,rest==="some")continue;if(rest==="all")return this.tell({state:"denied",
+transport:this.transport,status,text:text2});await this.pause({why:"over"});continue}if(refused=end.why==="token",refused){
+heard&&renewed&&this.world.now()-begunAt<RETRY_MS&&await this.pause({why:"over"});continue}this.falls(end,heard)||await this.
+pause(end)}}this.running=!1,this.tell({state:"closed",transport:this.transport})}async attempt(fresh){let abort=new AbortController,
+cause,heard=!1,forget=()=>{};this.abort=why=>{cause??=why,forget(),abort.abort()};let expect=(ms,otherwise)=>{forget(),forget=
+this.world.later(ms,()=>this.abort(otherwise))},end=await(async()=>{this.tell({state:"connecting",transport:this.transport}),
+expect(CATCH_UP_MS,"dead");let token=await this.token(fresh);this.asked=channelsOf(this.parts).join();for(let part2 of this.
 parts)part2.asked=!0;let attempt={world:this.world,url:this.settings.url,name:this.settings.name,token,channels:[],since:"",
 signal:abort.signal,heard:()=>{abort.signal.aborted||(expect(DEAD_MS,"dead"),this.heardAt=this.world.now(),heard||this.opened(),
 heard=!0)},say:()=>{}},failed=this.parts.length>1?await this.catchUp(attempt):void 0,[part]=this.parts;return failed||!part||
 abort.signal.aborted?failed??{why:"over"}:(attempt.channels=channelsOf([part]),attempt.since=part.since,attempt.say=word=>{
-abort.signal.aborted||spread(word,part)},expect(FIRST_BYTE_MS,"silent"),attempts[this.transport](attempt))})().catch(()=>({
-why:"over"}));return forget(),{end:cause==="silent"?{why:"unable"}:end,cause,heard}}async sift(status,text2){let readers=this.
-parts.flatMap(part=>[...part.readers]),lists=new Map(readers.map(({channels})=>[channels.join(),channels])),ends=new Map;
-if(lists.size>1){let token;try{token=await this.token(!1)}catch{return"none"}let abort=new AbortController,forget=this.world.
-later(CATCH_UP_MS,()=>abort.abort()),{url,name}=this.settings,asks=[...lists].map(async([key,channels])=>{let attempt={world:this.
-world,url,name,token,channels,since:"now",signal:abort.signal,heard(){},say(){}},batch=await batchOf(attempt,channels,"n\
-ow",0);ends.set(key,"why"in batch?batch:void 0)}),failed=(await Promise.allSettled(asks)).some(ask=>ask.status==="reject\
-ed");forget();let refused=[...ends.values()].filter(end=>end?.why==="denied"||end?.why==="token").length,unknown=failed||
-[...ends.values()].some(end=>end?.why==="over"||end?.why==="unable");if(refused===0&&unknown)return"none";refused===0&&ends.
-clear()}let denied=readers.filter(({channels})=>{let end=ends.get(channels.join());return ends.size===0||end?.why==="den\
-ied"||end?.why==="token"});for(let part of this.parts)for(let reader of denied)part.readers.delete(reader);this.parts=this.
-parts.filter(part=>part.readers.size>0),this.running=this.parts.length>0;for(let reader of denied){let end=ends.get(reader.
-channels.join());end?.why==="denied"?reader.denied(end.status,end.text):reader.denied(status,text2)}return this.running?
-"some":"all"}async catchUp(attempt){let parts=[...this.parts];for(let part of parts){let more=!0;for(;more;){let{since:since2}=part,
-batch=await batchOf(attempt,channelsOf([part]),since2,0);if("why"in batch)return batch;if(attempt.signal.aborted)return{
-why:"over"};for(let word of batch.words)spread(word,part);more=batch.more&&batch.next!==since2,part.since=batch.next}}let since=parts[0]?.
-since??"",readers=new Set(parts.flatMap(part=>[...part.readers])),later=this.parts.filter(part=>!parts.includes(part));this.
-parts=[{since,asked:!0,readers},...later].filter(part=>part.readers.size>0)}opened(){this.failures=0,this.strikes=0,this.
-proven=this.transport,this.settings.transport||this.world.remember(this.settings.url,this.transport),this.tell({state:"o\
-pen",transport:this.transport})}falls(end,heard){if(heard)return!1;if(end.why!=="unable")return this.transport=this.proven??
-this.top,!1;if(this.transport===this.proven&&++this.strikes<STRIKES)return!1;this.strikes=0;let next=this.ladder[this.ladder.
-indexOf(this.transport)+1];return this.transport=next??this.top,next!==void 0}pause(end){let wish=end.why==="over"?end.retryMs:
-void 0,grown=Math.min(RETRY_MS*2**this.failures++,RETRY_MS_MAX),delayMs=wish===void 0?grown*(.5+this.world.random()):wish*
-(1+this.world.random()/2);return this.tell({state:"waiting",transport:this.transport,delayMs}),new Promise(resolve=>{let forget=this.
-world.later(delayMs,resolve);this.endPause=()=>{forget(),resolve()}})}carries(reader){let asked=this.asked.split(",");return this.
-parts.length===1&&reader.channels.every(channel=>asked.includes(channel))}get top(){return this.ladder[0]??"sse"}tell(condition){
-this.condition=condition,this.onCondition(condition)}};function spread(word,part){if(word.kind==="answer")return;let id=word.
-kind==="message"?word.message.id:word.kind==="gap"?word.gap.to:word.id;part.since=id;for(let reader of part.readers){let by=isId(
-reader.since)?ahead(id,reader.since):1/0;by<0||by===0&&word.kind!=="gap"||(word.kind==="gap"&&reader.gap(word.gap),word.
-kind==="message"&&reader.channels.includes(word.message.channel)&&reader.take(word.message),reader.since=id)}}function channelsOf(parts){
-let readers=parts.flatMap(part=>[...part.readers]);return[...new Set(readers.flatMap(reader=>reader.channels))].sort()}var Place=class{constructor(member,number){this.member=member;this.number=number}member;number;line;closed=!1;rejected=!1},
-HELD_MS=5e3,GATHER_MS=100,STREAMS_WARN=3,Pool=class{constructor(world2,carrierOf,warn){this.world=world2;this.carrierOf=
-carrierOf;this.warn=warn}world;carrierOf;warn;lines=new Map;calls=new Set;warned=new Set;joined=0;join(member){let place=new Place(
-member,this.joined++);return typeof member.token=="function"&&typeof member.share!="string"?this.identify(place):this.enter(
-place,identityOf(member.token)),place}leave(place){place.closed=!0,this.exit(place)}deny(place,status,text2){let transport=place.
+abort.signal.aborted||spread(word,part)},this.live=part,expect(FIRST_BYTE_MS,"silent"),attempts[this.transport](attempt))})().
+catch(()=>({why:"over"}));return this.live=void 0,forget(),{end:cause==="silent"?{why:"unable"}:end,cause,heard}}async sift(status,text2){
+let readers=this.parts.flatMap(part=>[...part.readers]),lists=new Map(readers.map(({channels})=>[channels.join(),channels])),
+ends=new Map;if(lists.size>1){let token;try{token=await this.token(!1)}catch{return"none"}let abort=new AbortController,
+forget=this.world.later(CATCH_UP_MS,()=>abort.abort()),{url,name}=this.settings,asks=[...lists].map(async([key,channels])=>{
+let attempt={world:this.world,url,name,token,channels,since:"now",signal:abort.signal,heard(){},say(){}},batch=await batchOf(
+attempt,channels,"now",0);ends.set(key,"why"in batch?batch:void 0)}),failed=(await Promise.allSettled(asks)).some(ask=>ask.
+status==="rejected");forget();let refused=[...ends.values()].filter(end=>end?.why==="denied"||end?.why==="token").length,
+unknown=failed||[...ends.values()].some(end=>end?.why==="over"||end?.why==="unable");if(refused===0&&unknown)return"none";
+refused===0&&ends.clear()}let denied=readers.filter(({channels})=>{let end=ends.get(channels.join());return ends.size===
+0||end?.why==="denied"||end?.why==="token"});for(let part of this.parts)for(let reader of denied)part.readers.delete(reader);
+this.parts=this.parts.filter(part=>part.readers.size>0),this.running=this.parts.length>0;for(let reader of denied){let end=ends.
+get(reader.channels.join());end?.why==="denied"?reader.denied(end.status,end.text):reader.denied(status,text2)}return this.
+running?"some":"all"}async catchUp(attempt){let parts=[...this.parts];for(let part of parts){let more=!0;for(;more;){let{
+since:since2}=part,batch=await batchOf(attempt,channelsOf([part]),since2,0);if("why"in batch)return batch;if(attempt.signal.
+aborted)return{why:"over"};for(let word of batch.words)spread(word,part);more=batch.more&&batch.next!==since2,part.since=
+batch.next}}let since=parts[0]?.since??"",readers=new Set(parts.flatMap(part=>[...part.readers])),later=this.parts.filter(
+part=>!parts.includes(part));this.parts=[{since,asked:!0,readers},...later].filter(part=>part.readers.size>0)}opened(){this.
+failures=0,this.strikes=0,this.proven=this.transport,this.settings.transport||this.world.remember(this.settings.url,this.
+transport),this.tell({state:"open",transport:this.transport})}falls(end,heard){if(heard)return!1;if(end.why!=="unable")return this.
+transport=this.proven??this.top,!1;if(this.transport===this.proven&&++this.strikes<STRIKES)return!1;this.strikes=0;let next=this.
+ladder[this.ladder.indexOf(this.transport)+1];return this.transport=next??this.top,next!==void 0}pause(end){let wish=end.
+why==="over"?end.retryMs:void 0,grown=Math.min(RETRY_MS*2**this.failures++,RETRY_MS_MAX),delayMs=wish===void 0?grown*(.5+
+this.world.random()):wish*(1+this.world.random()/2);return this.tell({state:"waiting",transport:this.transport,delayMs}),
+new Promise(resolve=>{let forget=this.world.later(delayMs,resolve);this.endPause=()=>{forget(),resolve()}})}carries(reader,live){
+let asked=this.asked.split(",");return this.parts.every(part=>part===live)&&reader.channels.every(channel=>asked.includes(
+channel))}get top(){return this.ladder[0]??"sse"}tell(condition){this.condition=condition,this.onCondition(condition)}};
+function spread(word,part){if(word.kind==="answer")return;let id=word.kind==="message"?word.message.id:word.kind==="gap"?
+word.gap.to:word.id;part.since=id;for(let reader of part.readers){let by=isId(reader.since)?ahead(id,reader.since):1/0;by<
+0||by===0&&word.kind!=="gap"||(word.kind==="gap"&&reader.gap(word.gap),word.kind==="message"&&reader.channels.includes(word.
+message.channel)&&reader.take(word.message),reader.since=id)}}function channelsOf(parts){let readers=parts.flatMap(part=>[
+...part.readers]);return[...new Set(readers.flatMap(reader=>reader.channels))].sort()}var Place=class{constructor(member,number){this.member=member;this.number=number;let{reader}=member,arrived=()=>this.arrived();
+this.reader={channels:reader.channels,get since(){return reader.since},set since(id){reader.since=id,arrived()},take:message=>reader.
+take(message),gap:gap=>reader.gap(gap),denied:(status,text2)=>reader.denied(status,text2)}}member;number;line;closed=!1;rejected=!1;waits=!1;reader;tell(condition){
+return this.waits=condition.state==="open"&&!isId(this.member.reader.since),this.waits||this.member.listen(condition),!this.
+waits}arrived(){let condition=this.line?.condition;this.waits&&condition?.state==="open"&&this.tell(condition)}},HELD_MS=5e3,
+GATHER_MS=100,STREAMS_WARN=3,Pool=class{constructor(world2,carrierOf,warn){this.world=world2;this.carrierOf=carrierOf;this.
+warn=warn}world;carrierOf;warn;lines=new Map;calls=new Set;warned=new Set;joined=0;join(member){let place=new Place(member,
+this.joined++);return typeof member.token=="function"&&typeof member.share!="string"?this.identify(place):this.enter(place,
+identityOf(member.token)),place}leave(place){place.closed=!0,this.exit(place)}deny(place,status,text2){let transport=place.
 line?.condition?.transport??"sse";this.leave(place),place.member.listen({state:"denied",transport,status,text:text2})}wake(why){
 for(let line of this.lines.values())line.carrier.wake(why)}async identify(place){let call2=this.call(place);this.calls.add(
 call2);let{identity,held}=await call2;if(this.calls.delete(call2),this.calls.size>0){let late=new Promise(resolve=>this.
@@ -128,36 +134,36 @@ held)}async call(place){try{let held=await this.ask(place);return{identity:claim
 text:`failed ${place.number}`,subject:!1},held:void 0}}}async ask({member:{token}}){return{token:typeof token=="function"?
 await token():token,atMs:this.world.now()}}enter(place,identity,held){let{member}=place,plan=planOf(member,identity),line=this.
 lines.get(plan.key),fresh=!line;line??=this.open(plan,typeof member.share=="string"),held&&(line.held=held),place.line=line,
-line.places.add(place);let{condition}=line;condition&&queueMicrotask(()=>place.line===line&&line.condition&&member.listen(
-line.condition)),line.carrier.add(member.reader),fresh&&this.count(member.settings.url)}open(plan,named){let tell=condition=>{
-if(line.condition=condition,condition.state!=="denied")for(let place of line.places)condition.state==="open"&&(place.rejected=
-!1),place.member.listen(condition)},token=fresh=>this.tokenOf(line,fresh),shared={...plan,named,places:new Set,condition:void 0,
-held:void 0},line=Object.assign(shared,{carrier:this.carrierOf(plan,token,tell)});return this.lines.set(plan.key,line),line}exit(place){
-let{line}=place;line&&(place.line=void 0,line.places.delete(place),line.carrier.remove(place.member.reader),line.places.
-size===0&&this.world.later(0,()=>line.places.size===0&&this.close(line)))}close(line){this.lines.get(line.key)===line&&(this.
-lines.delete(line.key),line.carrier.close?.())}move(place,identity,held){this.exit(place),this.enter(place,identity,held)}async tokenOf(line,fresh){
-let{held}=line;if(held&&!fresh&&this.world.now()-held.atMs<HELD_MS)return held.token;let same,failure;for(let place of[...line.
-places].sort((a,b)=>b.number-a.number)){let answer=await this.ask(place).catch(error=>{failure=error});if(!answer||place.
-line!==line)continue;let identity=claimsOf(answer.token);if(!line.named&&typeof place.member.token=="function"&&!this.stays(
-place,line,identity)){fresh&&place.rejected?this.deny(place,401,"the server rejected two different tokens"):this.move(place,
-identity,answer),place.rejected=fresh;continue}if(same=answer,!fresh||!held||answer.token!==held.token)break}if(same)line.
-held=same;else if(failure!==void 0&&line.places.size>0)throw failure;return same?.token}stays(place,line,identity){let plan=planOf(
-place.member,identity);if(plan.key===line.key)return!0;if(line.tabs||plan.tabs||this.lines.has(plan.key))return!1;this.lines.
-delete(line.key),line.key=plan.key,this.lines.set(line.key,line);for(let other of line.places)other!==place&&this.check(
-other,line);return!0}async check(place,line){let{token}=place.member,{identity,held}=typeof token=="function"?await this.
-call(place):{identity:identityOf(token),held:void 0};place.line===line&&planOf(place.member,identity).key!==line.key&&this.
-move(place,identity,held)}count(url){let{origin}=new URL(url);if(this.warned.has(origin))return;let streams=[...this.lines.
-values()].filter(line=>line.places.size>0&&new URL(line.settings.url).origin===origin);streams.length<STREAMS_WARN||(this.
-warned.add(origin),this.warn(`encke: this page has ${streams.length} streams to ${origin}, and over HTTP/1.1 a browser o\
-pens six connections to a server. Subscriptions share a stream if url, name, transport, share and the claims of the toke\
-n are the same. If their tokens differ but belong to one user with the same rights, name the user: share: 'USER'. Close \
-unused subscriptions.`))}};function planOf({settings,token,share},identity){let hasToken=token!==void 0,tabs=typeof share==
-"string"||(share??(typeof token!="function"||identity.subject)),user=typeof share=="string"?["share",share]:["token",identity.
-text];return{key:JSON.stringify([settings.url,settings.name,settings.transport,tabs,hasToken,...user]),settings,hasToken,
-tabs}}function identityOf(token){return{text:typeof token=="string"?token:"",subject:!1}}function claimsOf(token){let[head,
-body="",signature]=token?.split(".")??[],claims;try{claims=parsed(atob(body.replace(/-/g,"+").replace(/_/g,"/")))}catch{}
-if(signature===void 0||!isRecord(claims))return identityOf(token);let{exp,nbf,iat,jti,...rest}=claims;return{text:JSON.stringify(
-[head,rest]),subject:typeof rest.sub=="string"}}var PUBLISH_OPTIONS={channel:!0,event:!0,type:!0,key:!0},PublishError=class extends Error{constructor(status,text2){super(
+line.places.add(place),line.condition&&queueMicrotask(()=>{let{condition}=line;place.line===line&&condition&&!place.tell(
+condition)&&member.listen({...condition,state:"connecting"})}),line.carrier.add(place.reader),fresh&&this.count(member.settings.
+url)}open(plan,named){let tell=condition=>{if(line.condition=condition,condition.state!=="denied")for(let place of line.
+places)condition.state==="open"&&(place.rejected=!1),place.tell(condition)},token=fresh=>this.tokenOf(line,fresh),shared={
+...plan,named,places:new Set,condition:void 0,held:void 0},line=Object.assign(shared,{carrier:this.carrierOf(plan,token,
+tell)});return this.lines.set(plan.key,line),line}exit(place){let{line}=place;line&&(place.line=void 0,line.places.delete(
+place),line.carrier.remove(place.reader),line.places.size===0&&this.world.later(0,()=>line.places.size===0&&this.close(line)))}close(line){
+this.lines.get(line.key)===line&&(this.lines.delete(line.key),line.carrier.close?.())}move(place,identity,held){this.exit(
+place),this.enter(place,identity,held)}async tokenOf(line,fresh){let{held}=line;if(held&&!fresh&&this.world.now()-held.atMs<
+HELD_MS)return held.token;let same,failure;for(let place of[...line.places].sort((a,b)=>b.number-a.number)){let answer=await this.
+ask(place).catch(error=>{failure=error});if(!answer||place.line!==line)continue;let identity=claimsOf(answer.token);if(!line.
+named&&typeof place.member.token=="function"&&!this.stays(place,line,identity)){fresh&&place.rejected?this.deny(place,401,
+"the server rejected two different tokens"):this.move(place,identity,answer),place.rejected=fresh;continue}if(same=answer,
+!fresh||!held||answer.token!==held.token)break}if(same)line.held=same;else if(failure!==void 0&&line.places.size>0)throw failure;
+return same?.token}stays(place,line,identity){let plan=planOf(place.member,identity);if(plan.key===line.key)return!0;if(line.
+tabs||plan.tabs||this.lines.has(plan.key))return!1;this.lines.delete(line.key),line.key=plan.key,this.lines.set(line.key,
+line);for(let other of line.places)other!==place&&this.check(other,line);return!0}async check(place,line){let{token}=place.
+member,{identity,held}=typeof token=="function"?await this.call(place):{identity:identityOf(token),held:void 0};place.line===
+line&&planOf(place.member,identity).key!==line.key&&this.move(place,identity,held)}count(url){let{origin}=new URL(url);if(this.
+warned.has(origin))return;let streams=[...this.lines.values()].filter(line=>line.places.size>0&&new URL(line.settings.url).
+origin===origin);streams.length<STREAMS_WARN||(this.warned.add(origin),this.warn(`encke: this page has ${streams.length}\
+ streams to ${origin}, and over HTTP/1.1 a browser opens six connections to a server. Subscriptions share a stream if ur\
+l, name, transport, share and the claims of the token are the same. If their tokens differ but belong to one user with t\
+he same rights, name the user: share: 'USER'. Close unused subscriptions.`))}};function planOf({settings,token,share},identity){
+let hasToken=token!==void 0,tabs=typeof share=="string"||(share??(typeof token!="function"||identity.subject)),user=typeof share==
+"string"?["share",share]:["token",identity.text];return{key:JSON.stringify([settings.url,settings.name,settings.transport,
+tabs,hasToken,...user]),settings,hasToken,tabs}}function identityOf(token){return{text:typeof token=="string"?token:"",subject:!1}}
+function claimsOf(token){let[head,body="",signature]=token?.split(".")??[],claims;try{claims=parsed(atob(body.replace(/-/g,
+"+").replace(/_/g,"/")))}catch{}if(signature===void 0||!isRecord(claims))return identityOf(token);let{exp,nbf,iat,jti,...rest}=claims;
+return{text:JSON.stringify([head,rest]),subject:typeof rest.sub=="string"}}var PUBLISH_OPTIONS={channel:!0,event:!0,type:!0,key:!0},PublishError=class extends Error{constructor(status,text2){super(
 text2);this.status=status;this.name="PublishError"}status},REPEAT_MS=1e5,ANSWER_MS=15e3,RETRY_MS2=500,RETRY_MS_MAX2=8e3,
 Outbox=class{constructor(world2,url){this.world=world2;this.url=url}world;url;last=Promise.resolve();endPause=()=>{};count=0;publish(channel,data,options,token){
 let unknown=unknownOption("publish",options,PUBLISH_OPTIONS);if(unknown)return Promise.reject(unknown);let content=contentOf(

@@ -88,6 +88,8 @@ type Cause = 'changed' | 'woken' | 'silent' | 'dead';
 
 export class Line {
   private parts: Part[] = [];
+  /** The part whose messages the current attempt brings. */
+  private live: Part | undefined;
   private running = false;
   private changing = false;
   /** The channels of the current attempt. */
@@ -121,10 +123,12 @@ export class Line {
   }
 
   add(reader: Reader): void {
-    const [live] = this.parts;
-    if (live && this.condition.state === 'open' && reader.since === 'now' && this.carries(reader)) {
+    const { live } = this;
+    if (live && this.condition.state === 'open' && reader.since === 'now' && this.carries(reader, live)) {
       reader.since = live.since;
       live.readers.add(reader);
+      // Its last reader may have left in this turn: the new one takes over the stream.
+      if (this.parts.length === 0) this.parts.push(live);
       return;
     }
     const part = this.parts.find((part) => !part.asked && part.since === reader.since);
@@ -152,7 +156,8 @@ export class Line {
     this.changing = true;
     this.world.later(0, () => {
       this.changing = false;
-      if (this.running && this.parts.length === 1 && channelsOf(this.parts).join() === this.asked) return;
+      const isServed = this.parts.length === 1 && (!this.live || this.parts[0] === this.live);
+      if (this.running && isServed && channelsOf(this.parts).join() === this.asked) return;
       this.abort('changed');
       this.endPause();
       if (!this.running && this.parts.length > 0) void this.run();
@@ -237,11 +242,13 @@ export class Line {
       attempt.say = (word) => {
         if (!abort.signal.aborted) spread(word, part);
       };
+      this.live = part;
       expect(FIRST_BYTE_MS, 'silent');
       return attempts[this.transport](attempt);
     };
     // A fetch rejects if there is no network, or if it was aborted.
     const end = await run().catch((): End => ({ why: 'over' }));
+    this.live = undefined;
     forget();
     return { end: cause === 'silent' ? { why: 'unable' } : end, cause, heard };
   }
@@ -353,9 +360,9 @@ export class Line {
     });
   }
 
-  private carries(reader: Reader): boolean {
+  private carries(reader: Reader, live: Part): boolean {
     const asked = this.asked.split(',');
-    return this.parts.length === 1 && reader.channels.every((channel) => asked.includes(channel));
+    return this.parts.every((part) => part === live) && reader.channels.every((channel) => asked.includes(channel));
   }
 
   private get top(): Transport {

@@ -13,7 +13,7 @@
 import type { Condition, Reader, Settings, TokenSource } from './line.js';
 import type { Carrier } from './tabs.js';
 import type { World } from './transports.js';
-import { isRecord, parsed } from './wire.js';
+import { isId, isRecord, parsed } from './wire.js';
 
 export type Token = string | (() => string | undefined | Promise<string | undefined>);
 
@@ -32,12 +32,47 @@ export class Place {
   closed = false;
   /** Whether the function returned a token of another identity after a rejection. A second rejection is final. */
   rejected = false;
+  /**
+   * Whether the line is open, but the reader has no position yet: the stream may be one without its channels, and what is published
+   * now would not arrive.
+   */
+  waits = false;
+  /** The member's reader, as the line knows it. */
+  readonly reader: Reader;
 
   constructor(
     readonly member: Member,
     /** Counts the subscriptions of the page. */
     readonly number: number,
-  ) {}
+  ) {
+    const { reader } = member;
+    const arrived = () => this.arrived();
+    this.reader = {
+      channels: reader.channels,
+      get since() {
+        return reader.since;
+      },
+      set since(id) {
+        reader.since = id;
+        arrived();
+      },
+      take: (message) => reader.take(message),
+      gap: (gap) => reader.gap(gap),
+      denied: (status, text) => reader.denied(status, text),
+    };
+  }
+
+  /** Passes on the condition of the line, unless it is open too early. Returns whether it did. */
+  tell(condition: Condition): boolean {
+    this.waits = condition.state === 'open' && !isId(this.member.reader.since);
+    if (!this.waits) this.member.listen(condition);
+    return !this.waits;
+  }
+
+  private arrived(): void {
+    const condition = this.line?.condition;
+    if (this.waits && condition?.state === 'open') this.tell(condition);
+  }
 }
 
 /** The key of a line, and the data from which its carrier is made. */
@@ -155,9 +190,13 @@ export class Pool {
     if (held) line.held = held;
     place.line = line;
     line.places.add(place);
-    const { condition } = line;
-    if (condition) queueMicrotask(() => place.line === line && line.condition && member.listen(line.condition));
-    line.carrier.add(member.reader);
+    if (line.condition) {
+      queueMicrotask(() => {
+        const { condition } = line;
+        if (place.line === line && condition && !place.tell(condition)) member.listen({ ...condition, state: 'connecting' });
+      });
+    }
+    line.carrier.add(place.reader);
     if (fresh) this.count(member.settings.url);
   }
 
@@ -168,7 +207,7 @@ export class Pool {
       if (condition.state === 'denied') return;
       for (const place of line.places) {
         if (condition.state === 'open') place.rejected = false;
-        place.member.listen(condition);
+        place.tell(condition);
       }
     };
     const token: TokenSource = (fresh) => this.tokenOf(line, fresh);
@@ -183,7 +222,7 @@ export class Pool {
     if (!line) return;
     place.line = undefined;
     line.places.delete(place);
-    line.carrier.remove(place.member.reader);
+    line.carrier.remove(place.reader);
     // A component that replaces another in the same turn takes over its line.
     if (line.places.size === 0) this.world.later(0, () => line.places.size === 0 && this.close(line));
   }

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { Line } from '../out/line.js';
 import { Pool } from '../out/pool.js';
-import { event, reader, Stage } from './stage.js';
+import { event, reader, settled, Stage } from './stage.js';
 
 const base64url = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
 let issued = 0;
@@ -71,6 +71,34 @@ test('a function that does not return delays the others by a tenth of a second o
   assert.equal(stage.requests.length, 0);
   await stage.pass(1);
   assert.match(stage.next().url, /push\/a\?/);
+});
+
+test('a subscription is open once the stream has its channel, and not because the stream of the others is', async () => {
+  const { stage, subscribe } = page();
+  const one = subscribe('a');
+  await stage.pass(0);
+  const stream = await stage.stream(stage.next(), ': hello\n\n');
+  assert.deepEqual(one.states, ['connecting'], 'no position: what is published now would not arrive');
+  await stream.write('id: e-5\n\n');
+  assert.deepEqual(one.states, ['connecting', 'open']);
+  const same = subscribe('a');
+  await settled();
+  assert.deepEqual([same.states, stage.requests.length], [['open'], 0]);
+
+  const other = subscribe('b');
+  await settled();
+  assert.deepEqual(other.states, ['connecting']);
+  await stage.pass(0);
+  // Both parts are brought to one position.
+  for (const [channel, since] of [['a', 'e-5'], ['b', 'now']]) {
+    const request = stage.next();
+    assert.ok(request.url.includes(`/push/${channel}?since=${since}&wait=0`), request.url);
+    await stage.answer(request, 204, undefined, { 'encke-id': 'e-7' });
+    assert.ok(!other.states.includes('open'));
+  }
+  await stage.stream(stage.next(), ': hello\nid: e-7\n\n' + event('e-8', 'x', 'b'));
+  for (const { states } of [one, same, other]) assert.equal(states.at(-1), 'open');
+  assert.deepEqual(other.read, ['e-8 x']);
 });
 
 test('another user, other rights and other settings have a line of their own', async () => {
@@ -235,7 +263,7 @@ test('the last subscription that closes ends the stream, and a new one opens ano
   const [one, two] = [subscribe('a', async () => jwt(ANN)), subscribe('a', async () => jwt(ANN))];
   await stage.pass(0);
   const request = stage.next();
-  await stage.stream(request, ':\n\n');
+  await stage.stream(request, ': hello\nid: e-1\n\n');
   one.close();
   await stage.pass(0);
   assert.ok(!request.aborted);
@@ -253,13 +281,23 @@ test('a component that takes the place of another in one turn takes over its str
   const one = subscribe('a', 'fixed');
   await stage.pass(0);
   const request = stage.next();
-  await stage.stream(request, ':\n\n');
+  const stream = await stage.stream(request, ': hello\nid: e-1\n\n');
   one.close();
   const two = subscribe('a', 'fixed');
   await stage.pass(0);
   assert.ok(!request.aborted);
   assert.deepEqual([plans.length, closed.length, stage.requests.length], [1, 0, 0]);
   assert.equal(two.states.at(-1), 'open');
+  await stream.write(event('e-2', 'x'));
+  assert.deepEqual([one.read, two.read], [[], ['e-2 x']]);
+
+  // One that begins elsewhere needs another stream.
+  two.close();
+  const three = subscribe('a', 'fixed', { since: 'last:1' });
+  await stage.pass(0);
+  assert.ok(request.aborted);
+  await stage.stream(stage.next(), event('e-2', 'x'));
+  assert.deepEqual(three.read, ['e-2 x']);
 });
 
 test('a subscription that is closed before its token arrives never opens a stream', async () => {

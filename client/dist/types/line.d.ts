@@ -58,6 +58,8 @@ export declare class Line {
     private readonly token;
     private readonly onCondition;
     private parts;
+    /** The part whose messages the current attempt brings. */
+    private live;
     private running;
     private changing;
     /** The channels of the current attempt. */

@@ -30,9 +30,19 @@ export declare class Place {
     closed: boolean;
     /** Whether the function returned a token of another identity after a rejection. A second rejection is final. */
     rejected: boolean;
+    /**
+     * Whether the line is open, but the reader has no position yet: the stream may be one without its channels, and what is published
+     * now would not arrive.
+     */
+    waits: boolean;
+    /** The member's reader, as the line knows it. */
+    readonly reader: Reader;
     constructor(member: Member, 
     /** Counts the subscriptions of the page. */
     number: number);
+    /** Passes on the condition of the line, unless it is open too early. Returns whether it did. */
+    tell(condition: Condition): boolean;
+    private arrived;
 }
 /** The key of a line, and the data from which its carrier is made. */
 export interface LinePlan {
