@@ -123,7 +123,7 @@ async function sends({ encke, stack }, name) {
 
 /**
  * Publishes messages until a page shows one. The first may be too early: a poll that asks for the present position is a subscriber, too,
- * and the page subscribes from the position behind the message.
+ * and the page subscribes from the position behind the message. So is a stream that the page replaces by one with more channels.
  */
 async function probed(at, page, channel) {
   let over = false;
@@ -184,9 +184,7 @@ async function component(at, contents, loader) {
   const folder = await project(at.stack);
   await build({ stdin: { contents, resolveDir: folder, loader }, jsx: 'automatic', bundle: true, format: 'esm', outfile: join(at.site, 'app.js'), define: { 'process.env.NODE_ENV': '"production"' }, logLevel: 'error' });
   await writeFile(join(at.site, 'app.html'), '<!doctype html><meta charset="utf-8"><title>app</title><main></main><script type="module" src="app.js"></script>');
-  const page = await pageOf(at, 'app.html');
-  await probe(at, channelOf(contents));
-  await shows(at, page);
+  await probed(at, await pageOf(at, 'app.html'), channelOf(contents));
 }
 
 /** Checks the types of a snippet in a project with the package. */
@@ -239,9 +237,7 @@ const RUNNERS = {
       await page.waitForFunction(() => document.querySelector('video').readyState >= HTMLMediaElement.HAVE_CURRENT_DATA);
       return;
     }
-    const page = await opened;
-    await probe(at, channelOf(text));
-    await shows(at, page);
+    await probed(at, await opened, channelOf(text));
   },
   ts: async (at, text) => typed(at, 'snippet.ts', `${text}\ndeclare function show(...values: unknown[]): void;\n`),
   async tsx(at, text) {

@@ -30,14 +30,14 @@ export async function ran(words, cwd, env = process.env) {
 /** Projects with the package, by its source. Tests share them, because npm takes seconds. */
 const projects = new Map();
 after(async () => {
-  for (const folder of projects.values()) await rm(await folder, { recursive: true, force: true });
+  for (const folder of projects.values()) await rm(await folder, { recursive: true, force: true, maxRetries: 5 });
 });
 
 /** A folder in a project with the package, from a tarball or as a link to the directory, and the libraries of the tests. */
 export async function project(stack, from = 'tarball') {
   if (!projects.has(from)) projects.set(from, installation(from));
   const folder = await mkdtemp(join(await projects.get(from), 'user-'));
-  return stack.ended(folder, () => rm(folder, { recursive: true, force: true }));
+  return stack.ended(folder, () => rm(folder, { recursive: true, force: true, maxRetries: 5 }));
 }
 
 async function installation(from) {

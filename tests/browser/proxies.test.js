@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 
-import { heard, listener, opened, publish, staged } from './rig.js';
+import { heard, listener, opened, publish, reservedPort, staged } from './rig.js';
 
 const PAGE = new URL('../../docs/deploy.md', import.meta.url);
 const SETTINGS = `
@@ -31,15 +31,6 @@ async function block(title, front, back) {
   const found = text.split('```').find((part) => part.split('\n')[1] === `# ${title}`);
   assert.ok(found, `docs/deploy.md has no block "# ${title}"`);
   return found.slice(found.indexOf('\n') + 1).replaceAll('127.0.0.1:8000', `127.0.0.1:${front}`).replaceAll('127.0.0.1:8080', `127.0.0.1:${back}`);
-}
-
-async function freePort() {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 const PROXIES = [
@@ -90,7 +81,7 @@ async function started(stack, { title, program, files, words }, encke) {
   const exists = await promisify(execFile)('test', ['-x', program]).then(() => true, () => false);
   if (!exists) return undefined;
   const folder = await stack.folder();
-  const port = await freePort();
+  const port = await reservedPort();
   for (const [name, text] of Object.entries(files(folder, await block(title, port, encke.port)))) await writeFile(join(folder, name), text);
   await mkdir(join(folder, 'logs'), { recursive: true });
   const child = spawn(program, words(folder), { stdio: ['ignore', 'ignore', 'pipe'] });
@@ -103,7 +94,7 @@ async function started(stack, { title, program, files, words }, encke) {
   return `http://127.0.0.1:${port}/`;
 }
 
-/** Waits until the port accepts connections: the system reports each attempt immediately. */
+/** Waits until the port accepts connections. The system answers each attempt at once, so a pause leaves the processor to the proxy. */
 async function listening(port, child, said) {
   for (;;) {
     if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}:\n${said.join('')}`);
@@ -111,7 +102,7 @@ async function listening(port, child, said) {
     const there = await new Promise((resolve) => socket.on('connect', () => resolve(true)).on('error', () => resolve(false)));
     socket.destroy();
     if (there) return;
-    await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 
@@ -151,7 +142,7 @@ const OUTAGE_MS = 20_000;
 
 test('while Encke is down for 20 s behind nginx a page waits; then it resumes, and what is missing is said', async (context) => {
   await staged(async (stack) => {
-    const first = await stack.encke({ settings: SETTINGS });
+    const first = await stack.encke({ port: await reservedPort(), settings: SETTINGS });
     const url = await started(stack, PROXIES[1], first);
     if (!url) return context.skip('there is no nginx');
     const page = await listener(await (await stack.browser()).newContext(), url, 'news');

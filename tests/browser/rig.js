@@ -12,7 +12,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { createHash, createHmac, X509Certificate } from 'node:crypto';
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import net from 'node:net';
@@ -30,9 +30,12 @@ export const CHAT = join(HERE, '../../examples/chat');
 export const ENCKE = process.env.ENCKE ?? join(HERE, '../../target/release/encke');
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
 /** Long enough for a page that loads slowly on a busy machine. */
-const PATIENCE_MS = 90_000;
+export const PATIENCE_MS = 90_000;
 
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run'];
+
+/** Above the ports of common services. */
+const RESERVED_FROM = 20_000;
 
 /** All clients have all rights, and rooms show presence: the tests are alone on their ports. */
 const SETTINGS = `
@@ -70,10 +73,10 @@ export class Stack {
   /** A directory of the test. */
   async folder() {
     const path = await mkdtemp(join(tmpdir(), 'encke-browser-'));
-    return this.ended(path, () => rm(path, { recursive: true, force: true }));
+    return this.ended(path, () => rm(path, { recursive: true, force: true, maxRetries: 5 }));
   }
 
-  /** Starts Encke with the chat, or another site, on a free port or on an earlier one. */
+  /** Starts Encke with the chat, or another site, on a free port or on one of `reservedPort`. */
   async encke({ port = 0, settings = SETTINGS, site = CHAT } = {}) {
     const file = join(await this.folder(), 'encke.toml');
     await writeFile(file, settings);
@@ -104,7 +107,7 @@ export class Stack {
   /** Returns a browser. Each context that it creates is isolated and closed after the test. */
   async browser(more = []) {
     const key = more.join();
-    if (!launched.has(key)) launched.set(key, chromium.launch({ executablePath: CHROMIUM, args: [...FLAGS, ...more] }));
+    if (!launched.has(key)) launched.set(key, chromium.launch({ executablePath: CHROMIUM, args: [...FLAGS, ...more], timeout: PATIENCE_MS }));
     const browser = await launched.get(key);
     const newContext = async (options) => {
       const context = await browser.newContext(options);
@@ -172,6 +175,29 @@ async function serving(words, site) {
   };
 }
 
+const reserved = new Set();
+
+/**
+ * Returns a free port that no program gets unasked: outside of the range from which the system chooses. For servers that cannot choose
+ * their port, and for those that come back.
+ */
+export async function reservedPort() {
+  const [low] = (await readFile('/proc/sys/net/ipv4/ip_local_port_range', 'utf8')).trim().split(/\s+/).map(Number);
+  for (;;) {
+    // A system that chooses from nearly all ports has no other ones.
+    const port = low > RESERVED_FROM ? RESERVED_FROM + Math.floor(Math.random() * (low - RESERVED_FROM)) : 0;
+    if (reserved.has(port)) continue;
+    const server = net.createServer();
+    const isFree = await new Promise((resolve) => server.on('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true)));
+    if (!isFree) continue;
+    const given = server.address().port;
+    reserved.add(given);
+    server.close();
+    await once(server, 'close');
+    return given;
+  }
+}
+
 /** Starts a program that prints its port to standard error. It is stopped by its process id. */
 async function program(path, words, portOf) {
   const child = spawn(path, words, { stdio: ['ignore', 'ignore', 'pipe'] });
@@ -217,6 +243,8 @@ class CutLine {
   }
 
   #join(near) {
+    // What the browser does to a connection that is being reset is no failure of the test.
+    near.on('error', () => near.destroy());
     if (!this.#up) return near.resetAndDestroy();
     const far = net.connect(this.target, '127.0.0.1');
     const pair = [near, far];
@@ -251,6 +279,7 @@ class CutLine {
 class Proxy {
   #server = http.createServer((request, answer) => this.#forward(request, answer));
   #sockets = new Set();
+  #moves = new EventEmitter();
   /** URLs of open responses. */
   open = [];
   /** URLs of all requests. */
@@ -266,6 +295,8 @@ class Proxy {
     });
     this.#server.on('upgrade', (request, socket, head) => {
       this.asked.push(`ws ${request.url}`);
+      // A browser may reset the connection after the answer.
+      socket.on('error', () => socket.destroy());
       if (upgrades) this.#tunnel(request, socket, head);
       else socket.end('HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n');
     });
@@ -282,11 +313,20 @@ class Proxy {
     return this.open.filter((entry) => entry.startsWith('text/event-stream'));
   }
 
+  /** Resolves once so many event streams are open. A browser closes one that it has replaced when it comes to it. */
+  async carries(count) {
+    const late = AbortSignal.timeout(PATIENCE_MS);
+    while (this.streams.length !== count) {
+      await once(this.#moves, 'move', { signal: late }).catch(() => assert.fail(`not ${count} streams:\n${this.open.join('\n')}`));
+    }
+  }
+
   #forward(request, answer) {
     if (this.answers(request, answer)) return;
     const entry = `${request.headers.accept} ${request.url}`;
     this.asked.push(entry);
     this.open.push(entry);
+    this.#moves.emit('move');
     const { method, url: path, headers } = request;
     const far = http.request({ host: '127.0.0.1', port: this.target, method, path, headers }, (reply) => {
       const kept = [];
@@ -306,6 +346,7 @@ class Proxy {
     far.on('error', () => answer.destroy());
     answer.on('close', () => {
       this.open.splice(this.open.indexOf(entry), 1);
+      this.#moves.emit('move');
       far.destroy();
     });
     request.pipe(far);
@@ -367,12 +408,15 @@ export async function heard(page, last) {
 export const SECRET = '0123456789abcdef0123456789abcdef';
 export const BY_TOKEN = `[auth]\nkeys = [{ secret = "${SECRET}" }]\n`;
 
-/** Resolves once a figure of the server has a value: each request for it is an event that the server has answered. */
+/**
+ * Resolves once a figure of the server has a value: each request for it is an event that the server has answered. A figure is read
+ * once only where nothing can still change it: the server learns of a stream that a page has replaced when its connection closes.
+ */
 export async function becomes(encke, family, value) {
-  for (const until = Date.now() + 60_000; ; ) {
+  for (const until = performance.now() + PATIENCE_MS; ; ) {
     const now = await encke.count(family);
     if (now === value) return;
-    assert.ok(Date.now() < until, `${family} is ${now}, and not ${value}`);
+    assert.ok(performance.now() < until, `${family} is ${now}, and not ${value}`);
   }
 }
 
