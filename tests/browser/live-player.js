@@ -10,7 +10,8 @@ import { chromium } from 'playwright-core';
 
 const { origin, seconds, streams } = JSON.parse(process.argv[2]);
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run', '--autoplay-policy=no-user-gesture-required'];
-const START_MS = 40_000;
+/** For each step before a stream plays: the start of the browser, its page, the first picture. A busy machine needs many seconds. */
+const START_MS = 60_000;
 
 /** Notes the events of every media element from its first moment on. */
 function watch() {
@@ -27,6 +28,7 @@ function watch() {
 
 async function played(browser, name, element) {
   const context = await browser.newContext();
+  context.setDefaultTimeout(START_MS);
   const page = await context.newPage();
   const messages = [];
   page.on('console', (message) => messages.push(message.text()));
@@ -34,7 +36,7 @@ async function played(browser, name, element) {
   await page.addInitScript(watch);
   if (element === 'list') {
     await page.goto(`${origin}/live/`);
-    await page.getByText(name).first().waitFor({ timeout: START_MS });
+    await page.getByText(name).first().waitFor();
     return { messages, text: await page.textContent('body') };
   }
   if (element === 'page') {
@@ -53,7 +55,7 @@ async function played(browser, name, element) {
     await page.waitForFunction(() => {
       const media = document.querySelector('video, audio');
       return window.seen.errors.length || (window.seen.playing && media.currentTime > 0);
-    }, null, { timeout: START_MS });
+    });
     const from = await page.evaluate(() => [document.querySelector('video, audio').currentTime, performance.now()]);
     await page.waitForTimeout(seconds * 1000); // the time of play is the subject
     return await page.evaluate(([from, seen]) => {
@@ -65,7 +67,7 @@ async function played(browser, name, element) {
   }
 }
 
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: FLAGS });
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: FLAGS, timeout: START_MS });
 try {
   const results = await Promise.all(streams.map(([name, element]) => played(browser, name, element)));
   console.log(JSON.stringify(results));

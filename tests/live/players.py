@@ -14,6 +14,8 @@ IN_CHROMIUM = (("webm", "video"), ("mp4", "video"), ("mp3", "audio"), ("ogg-opus
 # Debug binaries, a browser and six sources on two busy cores. On an idle machine it is one
 # second.
 START_MS = 20_000
+# The three steps of live-player.js before a stream plays take at most a minute each.
+START_SECONDS_MAX = 200
 
 
 @case(basic=(), more=(None,))
@@ -54,7 +56,7 @@ def in_chromium(lab: LiveLab, station: Station, seconds: float, streams: Sequenc
     if meanwhile:
         meanwhile()
     try:
-        said, errors = process.communicate(timeout=seconds + 100)
+        said, errors = process.communicate(timeout=seconds + START_SECONDS_MAX)
     except subprocess.TimeoutExpired:
         raise Fault("Chromium does not end") from None
     require(process.returncode == 0, f"node exited with {process.returncode}: {errors[-400:]}")
