@@ -25,6 +25,8 @@ PASSWORD = "correct horse battery"
 PASSWORD_HASH = "$2b$04$FR7n3.a8rnUEqB7IRYFysOgaauQiwWVMk9ZVjUgpw31K94Cslo5Wq"
 USERS = [{"name": "ann", "password": PASSWORD_HASH, "role": "admin"}, {"name": "ben", "password": PASSWORD_HASH, "role": "view"}]
 NOT_LIMITED = 1_000_000
+# How the audit marks a request with a wrong token.
+WRONG_TOKEN = " with a wrong token: "
 API = "/api/v1"
 EVENT_STREAM = "text/event-stream"
 PROBLEM = "application/problem+json"
@@ -114,7 +116,9 @@ class Console(Server):
         """The state that a rejected request must not change."""
         files = {str(path): path.read_bytes() for path in sorted(self.folder.rglob("*"))
                  if path.is_file() and path != self.log}
-        return {"audit": self.get("/audit")["entries"], "level": self.get("/log/level"), "files": files,
+        # Wrong tokens are in the audit, but change nothing. The log has no limit of entries.
+        audit = [line for line in self.log_text().splitlines() if "console: " in line and WRONG_TOKEN not in line]
+        return {"audit": audit, "level": self.get("/log/level"), "files": files,
                 "channels": [row["channel"] for row in self.get("/lists/channels")["rows"]],
                 "log": [line for line in self.log_text().splitlines() if "settings reloaded" in line]}
 

@@ -1,4 +1,5 @@
 """Log-in and log-out: one-time tokens, the limit of attempts, the cookie, the ends of sessions, the audit, secrets."""
+import contextlib
 import json
 import re
 import subprocess
@@ -8,7 +9,7 @@ from collections import Counter
 from http.cookies import SimpleCookie
 
 from access import FOREIGN, operations
-from admin import NOBODY, PASSWORD, PASSWORD_HASH, USERS, Answer, Console, ConsoleLab, Login
+from admin import NOBODY, PASSWORD, PASSWORD_HASH, USERS, WRONG_TOKEN, Answer, Console, ConsoleLab, Login
 from harness import KIB, Fault, at_once, case, require
 
 CREDENTIALS = "/problems/credentials"
@@ -83,6 +84,59 @@ def failed_attempts_are_limited_per_address(lab: ConsoleLab) -> str:
             [lambda client=client: client.call("POST", "/session", wrong) for client in clients]))
         require(statuses == {401: ATTEMPTS, 429: 5 * ATTEMPTS}, f"{kind}, at once: {dict(statuses)}")
     return f"{ATTEMPTS} attempts per address"
+
+
+@case()
+def wrong_tokens_are_limited_like_wrong_passwords(lab: ConsoleLab) -> str:
+    """After five wrong tokens, in fields or queries, of one operation or several, an address gets 429 with the time to wait, for
+    tokens and passwords. Each is in the audit. A long token is still accepted there, a short one is not. Another address and
+    requests without token are not concerned. Fault: the limit is higher."""
+    limit = ATTEMPTS + 1 if lab.planted else ATTEMPTS
+    server = lab.console({"console": {"attempts": limit}})
+    wrong = Login(bearer="wrong")
+    ways = {
+        "field": lambda source: server.ask("GET", "/status", login=wrong, source=source),
+        "query": lambda source: server.ask("GET", "/status?token=wrong", source=source),
+        "change": lambda source: server.ask("PUT", "/log/level", {"level": "debug"}, wrong, source=source),
+        "its beginning": lambda source: server.ask("GET", "/status", login=Login(bearer=server.token[:-1]), source=source),
+    }
+    sources = {}
+    for number, (name, way) in enumerate(ways.items()):
+        source = sources[name] = f"127.0.4.{number + 1}"
+        statuses = [way(source).status for _ in range(ATTEMPTS + 2)]
+        require(statuses == [401] * ATTEMPTS + [429, 429], f"{name}: {statuses}")
+        for asked, answer in (("the same", way(source)), ("an open operation", server.ask("GET", "/session", login=wrong, source=source)),
+                              ("the right password", server.ask("POST", "/session", {"user": "ann", "password": PASSWORD},
+                                                                source=source))):
+            require(not (why := answer.complaint(429, "/problems/attempts")), f"{name}, then {asked}: {why}")
+            require(0 < answer.json()["retry_after_s"] <= 60, answer.json())
+            require(answer.fields["Retry-After"] == str(answer.json()["retry_after_s"]), f"Retry-After: {dict(answer.fields)}")
+        with contextlib.closing(server.client(source)) as client:
+            answer = client.ask("/metrics", fields=wrong.fields(server.admin))
+        require(answer.status == 429 and answer.fields["Retry-After"], f"{name}, then /metrics: {answer}")
+        for asked, expected, login in (("a long token", 200, server.operator), ("no token", 401, NOBODY)):
+            answer = server.ask("GET", "/status", login=login, source=source)
+            require(answer.status == expected, f"{name}, then {asked}: {answer}")
+        require(server.ask("GET", "/status", login=wrong, source="127.0.2.1").status == 401, "another address is limited, too")
+    opened = [server.ask("GET", "/session", login=wrong, source="127.0.4.9") for _ in range(ATTEMPTS)]
+    require(all(answer.status == 200 and answer.json()["role"] is None for answer in opened), f"open: {opened}")
+    require(server.ask("GET", "/session", login=wrong, source="127.0.4.9").status == 429, "an open operation is not limited")
+    session = server.log_in()
+    answer = server.ask("GET", "/status", login=Login(session.cookie, session.csrf, "wrong"))
+    require(answer.status == 401, f"a session hides a wrong token: {answer}")
+    lines = [line for line in server.log_text().splitlines() if f"from {sources['change']}: PUT /api/v1/log/level{WRONG_TOKEN}" in line]
+    require([line[-3:] for line in lines] == ["401"] * ATTEMPTS + ["429"], f"audit: {lines}")
+    entries = [entry for entry in server.get("/audit")["entries"] if entry["address"] == sources["field"]]
+    tokens = [entry["result"] for entry in entries if entry["act"] == "GET /api/v1/status with a wrong token"]
+    require(tokens == [429] + [401] * ATTEMPTS, f"entries: {entries}")
+
+    short = lab.console({"server": {"admin": {"token": "hunter2"}}, "console": {"attempts": limit}})
+    right = Login(bearer="hunter2")
+    statuses = [short.ask("GET", "/status", login=right).status for _ in range(2 * ATTEMPTS)]
+    require(statuses == [200] * 2 * ATTEMPTS, f"a right token: {statuses}")
+    statuses = [short.ask("GET", "/status", login=login).status for login in [wrong] * ATTEMPTS + [right]]
+    require(statuses == [401] * ATTEMPTS + [429], f"a short token: {statuses}")
+    return f"{len(ways)} ways"
 
 
 @case()

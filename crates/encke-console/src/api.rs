@@ -12,7 +12,9 @@
 //! | `/metrics` | token, or open with `metrics = "open"` | Prometheus text |
 //! | `/api/v1/…` | by the route's role | see [`ROUTES`](crate::routes::ROUTES) |
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use encke_io::Peer;
@@ -28,6 +30,7 @@ use crate::access::{self, RequestOrigin};
 use crate::audit::AuditEntry;
 use crate::call::{CERTIFICATE_CSRF, Call, CallResponder, address_text, finished};
 use crate::console::Console;
+use crate::log_in;
 use crate::pages;
 use crate::problem::ApiProblem;
 use crate::routes::{ApiRoute, RouteAccess, find};
@@ -126,16 +129,25 @@ impl ConsoleHandler {
             b"/healthz" => reply(Reply::text(200, "ok\n")),
             b"/readyz" if self.shared.stops() => reply(Reply::text(503, "stopping\n")),
             b"/readyz" => reply(Reply::text(200, "ready\n")),
-            b"/metrics" if !is_open_metrics && !self.has_token(request) => {
-                reply(Reply::text(401, NO_TOKEN).with("WWW-Authenticate", "Bearer"))
-            }
-            b"/metrics" => reply(
-                Reply::new(200)
-                    .with("Content-Type", prometheus::CONTENT_TYPE)
-                    .body(Body::Bytes(self.shared.metrics().into_bytes())),
-            ),
+            b"/metrics" if !is_open_metrics => reply(match self.check_token(request, 401) {
+                TokenCheck::Right => self.metrics_reply(),
+                TokenCheck::Absent | TokenCheck::Wrong => {
+                    Reply::text(401, NO_TOKEN).with("WWW-Authenticate", "Bearer")
+                }
+                TokenCheck::Limited(wait_s) => {
+                    let text = format!("429 Too Many Requests\n{}\n", log_in::too_many(wait_s));
+                    Reply::text(429, text).with("Retry-After", wait_s.to_string())
+                }
+            }),
+            b"/metrics" => reply(self.metrics_reply()),
             _ => pages::reply(request),
         }
+    }
+
+    fn metrics_reply(&self) -> Reply {
+        Reply::new(200)
+            .with("Content-Type", prometheus::CONTENT_TYPE)
+            .body(Body::Bytes(self.shared.metrics().into_bytes()))
     }
 
     fn route(&self, request: &Request<'_>) -> Result<(&'static ApiRoute, Vec<String>), Reply> {
@@ -157,12 +169,12 @@ impl ConsoleHandler {
     /// Checks the credentials of a request, its role, and its CSRF token. Open routes report the identity of a read, if any.
     fn identity(&self, request: &Request<'_>, route: &ApiRoute) -> Result<Option<Identity>, ApiProblem> {
         let least = match route.access {
-            RouteAccess::Open if pages::is_read(request.method()) => return Ok(self.identified(request)),
+            RouteAccess::Open if pages::is_read(request.method()) => return self.identified(request, 200),
             RouteAccess::Open => return Ok(None),
             RouteAccess::View => ConsoleRole::View,
             RouteAccess::Admin => ConsoleRole::Admin,
         };
-        let Some(identity) = self.identified(request) else {
+        let Some(identity) = self.identified(request, 401)? else {
             let text = "log in, or send the token (server.admin.token, or the one that the server printed at its start) as \
                         Authorization: Bearer TOKEN";
             return Err(ApiProblem::of("credentials", 401, text));
@@ -186,15 +198,23 @@ impl ConsoleHandler {
         Ok(Some(identity))
     }
 
-    /// The identity of a request by its token, its session cookie, or its client certificate, in this order.
-    fn identified(&self, request: &Request<'_>) -> Option<Identity> {
-        if self.has_token(request) {
-            return Some(token_identity());
+    /// The identity of a request by its token, or else by its session cookie or its client certificate. A wrong token is never
+    /// replaced by another proof. `unknown_status` is the status of the response if there is no identity.
+    ///
+    /// # Errors
+    /// The client's address has sent too many wrong tokens.
+    fn identified(&self, request: &Request<'_>, unknown_status: u16) -> Result<Option<Identity>, ApiProblem> {
+        match self.check_token(request, unknown_status) {
+            TokenCheck::Right => Ok(Some(token_identity())),
+            TokenCheck::Wrong => Ok(None),
+            TokenCheck::Limited(wait_s) => Err(log_in::too_many_problem(wait_s)),
+            TokenCheck::Absent => {
+                let now_ms = ConsoleShared::unix_ms();
+                let by_cookie = access::session_cookies(request)
+                    .find_map(|cookie| self.shared.sessions.find(cookie, now_ms));
+                Ok(by_cookie.or_else(|| self.by_certificate(request)))
+            }
         }
-        let now_ms = ConsoleShared::unix_ms();
-        access::session_cookies(request)
-            .find_map(|cookie| self.shared.sessions.find(cookie, now_ms))
-            .or_else(|| self.by_certificate(request))
     }
 
     /// The user whose settings name the client's certificate.
@@ -212,21 +232,10 @@ impl ConsoleHandler {
         params: Vec<String>,
         identity: Option<Identity>,
     ) -> Call {
-        let peer = match request.origin().peer {
-            Peer::Inet(address) => Some(address.ip().to_canonical()),
-            Peer::Local => None,
-        };
+        let peer = peer_of(request);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let is_change = !pages::is_read(request.method()) && route.is_change;
-        let audit = is_change.then(|| AuditEntry {
-            unix_ms: ConsoleShared::unix_ms(),
-            user: identity.as_ref().map_or_else(|| "-".into(), |identity| Arc::clone(&identity.user)),
-            address: address_text(peer),
-            act: format!("{} {}", text(request.method_text()), text(request.path())),
-            old: String::new(),
-            new: String::new(),
-            result: 0,
-        });
+        let audit = is_change.then(|| audit_entry(request, identity.as_ref()));
         let query = target::query_pairs(request.query().unwrap_or_default());
         Call {
             identity,
@@ -254,17 +263,83 @@ impl ConsoleHandler {
         access::host_is_own(authority) || self.shared.hosts.iter().any(|host| host.matches(authority))
     }
 
-    /// Whether a request has the admin token. The query may have it only in requests that change nothing: a link on a foreign
-    /// page cannot contain it, but logs of a proxy may.
-    fn has_token(&self, request: &Request<'_>) -> bool {
-        let is_token = |given: &[u8]| access::same(given, self.shared.token.as_bytes());
-        let in_query = || {
-            let query = request.query().unwrap_or_default();
-            pages::is_read(request.method())
-                && target::query_pairs(query)
-                    .any(|(name, value)| name == "token" && is_token(value.as_bytes()))
-        };
-        access::bearer(request).is_some_and(is_token) || in_query()
+    /// Compares a request's token with the admin token. Wrong ones count as failed attempts of the client's address, and are in the
+    /// audit with `wrong_status`, the status of the response.
+    fn check_token(&self, request: &Request<'_>, wrong_status: u16) -> TokenCheck {
+        let Some(given) = given_token(request) else { return TokenCheck::Absent };
+        let token = self.shared.token.as_bytes();
+        let is_right = access::same(&given, token);
+        // Nobody guesses a long token. A program with an old one must not lock out others at its address that have the right one.
+        if is_right && token.len() >= UNGUESSABLE_BYTES {
+            return TokenCheck::Right;
+        }
+        match self.shared.sessions.attempt(peer_of(request), ConsoleShared::mono_ms(), !is_right) {
+            Ok(()) if is_right => TokenCheck::Right,
+            Ok(()) => {
+                self.record_wrong_token(request, wrong_status);
+                TokenCheck::Wrong
+            }
+            Err(limit) => {
+                // Further requests of the same minute would push changes out of the audit.
+                if limit.is_first {
+                    self.record_wrong_token(request, 429);
+                }
+                TokenCheck::Limited(limit.wait_s)
+            }
+        }
+    }
+
+    fn record_wrong_token(&self, request: &Request<'_>, status: u16) {
+        let mut entry = audit_entry(request, None);
+        entry.act.push_str(" with a wrong token");
+        self.shared.audit.record(AuditEntry { result: status, ..entry });
+    }
+}
+
+/// Minimum length in bytes of a token that nobody guesses, at any rate of requests: in hexadecimal digits 64 bits.
+const UNGUESSABLE_BYTES: usize = 16;
+
+/// The result of comparing a request's token with the admin token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TokenCheck {
+    /// The request has no token.
+    Absent,
+    Right,
+    Wrong,
+    /// Too many wrong tokens from this address. The time to wait in seconds.
+    Limited(u64),
+}
+
+/// Returns the token of a request: of its `Authorization` field, or else of its query. The query may have it only in requests that
+/// change nothing: a link on a foreign page cannot contain it, but logs of a proxy may.
+fn given_token<'a>(request: &Request<'a>) -> Option<Cow<'a, [u8]>> {
+    let in_query = || {
+        let query = request.query().filter(|_| pages::is_read(request.method()))?;
+        let (_, token) = target::query_pairs(query).find(|(name, _)| name == "token")?;
+        Some(Cow::Owned(token.into_owned().into_bytes()))
+    };
+    access::bearer(request).map(Cow::Borrowed).or_else(in_query).filter(|token| !token.is_empty())
+}
+
+/// The peer's address; `None` for a Unix socket. A proxy's field could name any client, so it counts for nothing here.
+fn peer_of(request: &Request<'_>) -> Option<IpAddr> {
+    match request.origin().peer {
+        Peer::Inet(address) => Some(address.ip().to_canonical()),
+        Peer::Local => None,
+    }
+}
+
+/// The entry of a request for the audit, still without values and result.
+fn audit_entry(request: &Request<'_>, identity: Option<&Identity>) -> AuditEntry {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    AuditEntry {
+        unix_ms: ConsoleShared::unix_ms(),
+        user: identity.map_or_else(|| "-".into(), |identity| Arc::clone(&identity.user)),
+        address: address_text(peer_of(request)),
+        act: format!("{} {}", text(request.method_text()), text(request.path())),
+        old: String::new(),
+        new: String::new(),
+        result: 0,
     }
 }
 

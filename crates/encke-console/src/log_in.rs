@@ -95,10 +95,17 @@ pub(crate) fn busy() -> ApiProblem {
 }
 
 fn begin_attempt(call: &Call) -> Result<(), ApiProblem> {
-    call.shared.sessions.begin_attempt(call.peer, ConsoleShared::mono_ms()).map_err(|wait_s| {
-        let text = format!("too many failed attempts from this address; wait {wait_s} s");
-        ApiProblem::of("attempts", 429, text).retry_after(wait_s)
-    })
+    let begun = call.shared.sessions.begin_attempt(call.peer, ConsoleShared::mono_ms());
+    begun.map_err(|limit| too_many_problem(limit.wait_s))
+}
+
+/// The error of an address with too many failed attempts.
+pub(crate) fn too_many_problem(wait_s: u64) -> ApiProblem {
+    ApiProblem::of("attempts", 429, too_many(wait_s)).retry_after(wait_s)
+}
+
+pub(crate) fn too_many(wait_s: u64) -> String {
+    format!("too many failed attempts from this address; wait {wait_s} s")
 }
 
 /// Opens a session for a user. Without one the attempt stays counted.

@@ -135,6 +135,23 @@ pub(crate) struct SessionUser {
 struct Attempts {
     since_ms: u64,
     count: u32,
+    /// Whether an attempt beyond the limit was rejected.
+    rejected: bool,
+}
+
+impl Attempts {
+    fn since(now_ms: u64) -> Self {
+        Self { since_ms: now_ms, count: 0, rejected: false }
+    }
+}
+
+/// The rejection of an attempt beyond the limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AttemptLimit {
+    /// Time until the next attempt, in seconds.
+    pub(crate) wait_s: u64,
+    /// Whether it is the first rejection of the period.
+    pub(crate) is_first: bool,
 }
 
 impl ConsoleSessions {
@@ -244,11 +261,38 @@ impl ConsoleSessions {
     /// [`forgive_attempt`](Self::forgive_attempt) takes a successful one back.
     ///
     /// # Errors
-    /// The address has reached its limit: the time until the next attempt, in seconds.
-    pub(crate) fn begin_attempt(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), u64> {
+    /// The address has reached its limit.
+    pub(crate) fn begin_attempt(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), AttemptLimit> {
+        self.attempt(address, now_ms, true)
+    }
+
+    /// Makes an attempt of an address whose outcome is known at once: only a failed one counts.
+    ///
+    /// # Errors
+    /// The address has reached its limit.
+    pub(crate) fn attempt(
+        &self,
+        address: Option<IpAddr>,
+        now_ms: u64,
+        has_failed: bool,
+    ) -> Result<(), AttemptLimit> {
         let (address, limit) = (address.map(household), self.limits().attempts);
         let mut state = lock(&self.state);
-        if state.attempts.len() >= ADDRESSES_MAX && !state.attempts.contains_key(&address) {
+        if let Some(attempts) = state.attempts.get_mut(&address) {
+            let age_ms = now_ms.saturating_sub(attempts.since_ms);
+            if age_ms >= ATTEMPTS_MS {
+                *attempts = Attempts::since(now_ms);
+            } else if attempts.count >= limit {
+                let is_first = !std::mem::replace(&mut attempts.rejected, true);
+                return Err(AttemptLimit { wait_s: (ATTEMPTS_MS - age_ms).div_ceil(1000), is_first });
+            }
+            attempts.count += u32::from(has_failed);
+            return Ok(());
+        }
+        if !has_failed {
+            return Ok(());
+        }
+        if state.attempts.len() >= ADDRESSES_MAX {
             state.attempts.retain(|_, attempts| now_ms.saturating_sub(attempts.since_ms) < ATTEMPTS_MS);
             if state.attempts.len() >= ADDRESSES_MAX {
                 // Otherwise attempts from many networks would lock everyone else out.
@@ -257,14 +301,7 @@ impl ConsoleSessions {
                 oldest.and_then(|address| state.attempts.remove(&address));
             }
         }
-        let attempts = state.attempts.entry(address).or_insert(Attempts { since_ms: now_ms, count: 0 });
-        let age_ms = now_ms.saturating_sub(attempts.since_ms);
-        if age_ms >= ATTEMPTS_MS {
-            *attempts = Attempts { since_ms: now_ms, count: 0 };
-        } else if attempts.count >= limit {
-            return Err((ATTEMPTS_MS - age_ms).div_ceil(1000));
-        }
-        attempts.count += 1;
+        state.attempts.insert(address, Attempts { count: 1, ..Attempts::since(now_ms) });
         Ok(())
     }
 
@@ -368,10 +405,25 @@ mod tests {
         for now_ms in 0..3 {
             assert_eq!(sessions.begin_attempt(one, now_ms), Ok(()));
         }
-        assert_eq!(sessions.begin_attempt(one, 30_000), Err(30), "none of the three has an end yet");
+        let limit = |wait_s, is_first| Err(AttemptLimit { wait_s, is_first });
+        assert_eq!(sessions.begin_attempt(one, 30_000), limit(30, true), "none of the three has an end yet");
+        assert_eq!(sessions.begin_attempt(one, 40_000), limit(20, false));
         assert_eq!(sessions.begin_attempt(None, 30_000), Ok(()), "another address");
-        assert_eq!(sessions.begin_attempt(one, MINUTE_MS), Ok(()), "a minute has passed");
-        assert_eq!(sessions.begin_attempt(one, MINUTE_MS), Ok(()), "the count has begun again");
+        for nth in 1..=3 {
+            assert_eq!(sessions.begin_attempt(one, MINUTE_MS), Ok(()), "a minute has passed: attempt {nth}");
+        }
+        assert_eq!(sessions.begin_attempt(one, MINUTE_MS), limit(60, true), "first of this minute");
+    }
+
+    #[test]
+    fn only_failed_attempts_of_a_known_outcome_count_and_the_limit_rejects_all() {
+        let sessions = sessions();
+        let attempt = |has_failed| sessions.attempt(None, 0, has_failed);
+        for _ in 0..3 {
+            assert_eq!([attempt(false), attempt(true), attempt(false)][..2], [Ok(()), Ok(())]);
+        }
+        assert_eq!(attempt(false), Err(AttemptLimit { wait_s: 60, is_first: true }));
+        assert_eq!(sessions.attempt(None, MINUTE_MS, false), Ok(()));
     }
 
     #[test]
@@ -401,7 +453,8 @@ mod tests {
         for text in ["2001:db8::1", "2001:db8::2", "2001:db8::3"] {
             assert_eq!(sessions.begin_attempt(address(text), 0), Ok(()), "{text}");
         }
-        assert_eq!(sessions.begin_attempt(address("2001:db8::4"), 0), Err(60));
+        let limit = AttemptLimit { wait_s: 60, is_first: true };
+        assert_eq!(sessions.begin_attempt(address("2001:db8::4"), 0), Err(limit));
         assert_eq!(sessions.begin_attempt(address("2001:db8:0:1::1"), 0), Ok(()), "another network");
     }
 }

@@ -58,8 +58,8 @@ pub struct ConsoleSettings {
     pub user: Vec<ConsoleUser>,
     /// Time after the log-in at which a console session ends.
     pub session_time: Period,
-    /// Failed attempts to log in per minute and peer address, whatever a proxy reports. More are a 429. An IPv6 address counts
-    /// with its /64.
+    /// Failed attempts to log in, and requests with a wrong admin token, per minute and peer address, whatever a proxy reports.
+    /// More are a 429. An IPv6 address counts with its /64.
     pub attempts: NonZeroU32,
     /// Number of versions of the settings file that the console keeps, from 1 to 1,000. They are stored in
     /// `settings-history` of `server.state_dir`, or without one in `.FILE.history` next to the settings file.

@@ -137,6 +137,10 @@ impl fmt::Display for AdminError {
             Self::Client(error) => error.fmt(f),
             Self::NoToken => write!(f, "a token is required (--token or $ENCKE_TOKEN): {TOKEN_ORIGIN}"),
             Self::WrongToken => write!(f, "wrong token: {TOKEN_ORIGIN}"),
+            Self::Status(429) => write!(
+                f,
+                "too many wrong tokens or passwords from this address; wait a minute. The token: {TOKEN_ORIGIN}"
+            ),
             Self::Status(421) => f.write_str(
                 "the admin listener does not accept this host name: use an IP address, or add the name to \
                  server.admin.hosts in its settings file",
@@ -200,6 +204,7 @@ mod tests {
         for (status, body, said) in [
             ("404 Not Found", "", "unexpected status 404: this is not the admin listener of Encke"),
             ("421 Misdirected Request", "", "add the name to server.admin.hosts"),
+            ("429 Too Many Requests", "", "too many wrong tokens or passwords from this address"),
             ("200 OK", "<p>hello", "the response is not a status: this is not the admin listener"),
             ("200 OK", "{}", "the response is not a status: this is not the admin listener"),
             ("401 Unauthorized", "", "a token is required"),
