@@ -1,11 +1,15 @@
 """Streams that nodes pull from each other."""
+import contextlib
 import signal
+import socket
 import subprocess
+import threading
 from pathlib import Path
 
-from harness import case, require
+from harness import Client, case, read_head, require
 from refusals import FRAME
-from stage import LiveLab, Station, end_process
+from rig import BEARER
+from stage import TOKEN, LiveLab, Station, end_process
 
 
 def node(lab: LiveLab, *others: Station) -> Station:
@@ -86,3 +90,75 @@ def a_pull_by_https_proves_the_name_of_its_server(lab: LiveLab) -> str:
         require(answer.status == 502 and b"certificate" in answer.body, f"{answer}: {answer.body!r}")
         texts.append(answer.body.decode().partition("/song: ")[2].strip())
     return "; ".join(texts)
+
+
+@case()
+def a_pull_sends_its_token_to_its_own_server_only_and_nobody_sees_it(lab: LiveLab) -> str:
+    """A node pulls with a token of a file, or of the settings, from a server that grants `subscribe` to it alone. Without it, or with
+    another one, listeners get a 502 that says so. A redirection to another server is followed without the token. No log, list, status,
+    page of settings or response shows it. Planted: the token is a wrong one."""
+    secret, name = "s3cret-of-the-origin-0123456789", "origin.token"
+    (lab.folder / name).write_text(f"{'another' if lab.planted else secret}\n")
+    grants = {"anonymous": ["publish"], "tokens": [{"token": secret, "subscribe": ["live/**"]}]}
+    origin = lab.station(settings={"auth": grants}, channel={"hold": "60s"})
+    origin.source("song").begin(FRAME)
+    url = f"http://127.0.0.1:{origin.port}/live/"
+
+    def edge(pull: object) -> Station:
+        return lab.station(channel={"pull": pull}, settings={"log": {"level": "debug"}})
+
+    edges = [edge({"url": url, "token": {"file": str(lab.folder / name)}}), edge([{"url": f"{url}song", "token": secret}])]
+    for right in edges:
+        listener = right.listener("song")
+        require(listener.status == 200, f"{listener.head}")
+        require(bytes(listener.until(1_000)) in FRAME, "the bytes are not those of the origin")
+    missing = {"url": url, "token": {"file": str(lab.folder / "none")}}
+    for pull, status, public, own in (([url], 401, "", ""), ({"url": url, "token": f"{secret}x"}, 401, "", ""),
+                                      (missing, 0, "the token for the server cannot be used", str(lab.folder / "none"))):
+        wrong = edge(pull)
+        edges.append(wrong)
+        answer = wrong.ask("/live/song")
+        text = public or f"status {status}: the server requires another token"
+        require(answer.status == 502 and text in answer.body.decode(), f"{answer}: {answer.body!r}")
+        require(not own or own not in answer.body.decode() and own in wrong.log_text(), f"{answer.body!r}, {wrong.log_text()}")
+
+    # A server that redirects, and another one to which it does: both note the request.
+    heads = {}
+    target = heads_of(lab, heads, "target", lambda: b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    location = f"http://127.0.0.1:{target}/live/song".encode()
+    first = heads_of(lab, heads, "first", lambda: b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: %s\r\n\r\n" % location)
+    edges.append(edge({"url": f"http://127.0.0.1:{first}/live/", "token": secret}))
+    require(edges[-1].ask("/live/song").status == 502, "a stream without a source")
+    require(f"Authorization: Bearer {secret}\r\n" in heads["first"], heads)
+    require("GET /live/song " in heads["target"] and "Authorization" not in heads["target"], heads)
+
+    paths = ["status", "lists/live", "lists/connections", "settings", "notices", "overview"]
+    for one in edges:
+        seen = [one.log_text(), one.ask("/live/song?info").body.decode()]
+        client = one.rig.keep(Client(one, one.admin))
+        answers = [client.ask(f"/api/v1/{path}", fields=BEARER) for path in paths]
+        require(all(answer.status == 200 for answer in answers), f"{answers}")
+        seen += [answer.body.decode() for answer in answers]
+        done = subprocess.run([lab.encke, "status", "--json", "--token", TOKEN, f"http://127.0.0.1:{one.admin}"], capture_output=True,
+                              text=True, timeout=lab.patience)
+        require(done.returncode == 0 and "live" in done.stdout, f"{done}")
+        shown = [text for text in [*seen, done.stdout] if secret in text]
+        require(not shown, f"{shown}")
+    return f"{len(edges)} nodes"
+
+
+def heads_of(lab: LiveLab, heads: dict, name: str, response) -> int:
+    """Starts a server that keeps the head of its last request as `heads[name]`. Returns its port."""
+    server = lab.keep(socket.create_server(("127.0.0.1", 0)))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                with client:
+                    client.settimeout(lab.patience)
+                    heads[name] = read_head(client)[0].decode() + "\r\n"
+                    client.sendall(response())
+
+    threading.Thread(target=serve, daemon=True).start()
+    return server.getsockname()[1]

@@ -734,6 +734,7 @@ pub(crate) fn never_served(settings: &Settings) -> Vec<PathBuf> {
     private.extend(settings.site.iter().flat_map(Section::private_files));
     private.extend(settings.access.iter().flat_map(Section::private_files));
     private.extend(settings.console.private_files());
+    private.extend(settings.live.private_files());
     // Versions of the settings file have its secrets.
     let file = settings.file.as_ref().and_then(|file| file.canonicalize().ok());
     if let Some(file) = file {

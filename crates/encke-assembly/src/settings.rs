@@ -39,7 +39,7 @@ pub use encke_console::{CertFingerprint, ConsoleRole, ConsoleSettings, ConsoleUs
 pub use encke_gateway::{
     FieldRules, FilesOrder, RouteSettings, TargetUrl, UpstreamSettings, routes_in_order,
 };
-pub use encke_live::{LiveChannelSettings, LiveSettings};
+pub use encke_live::{LiveChannelSettings, LiveSettings, PullSettings};
 pub use encke_push::{ChannelSettings, OverrunPolicy, PushSettings};
 pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
 pub use encke_rights::{

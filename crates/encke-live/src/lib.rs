@@ -20,6 +20,7 @@ mod page;
 mod point;
 mod pull;
 mod pull_lookup;
+mod pull_token;
 mod pull_url;
 mod settings;
 mod source;
@@ -27,5 +28,6 @@ mod state;
 
 pub use feed::{LiveFeed, LiveFeedError, LiveFeeds};
 pub use point::LivePoint;
-pub use settings::{LiveChannelSettings, LiveSettings};
+pub use pull_token::PullTokenError;
+pub use settings::{LiveChannelSettings, LiveSettings, PullSettings};
 pub use state::LiveState;

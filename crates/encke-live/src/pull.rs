@@ -9,6 +9,9 @@
 //! **TLS.** A server with an `https` URL must prove its name, as the servers of upstreams do. Authorities are read for each
 //! connection, so a changed file applies to the next one. A redirection never leaves TLS.
 //!
+//! **Tokens.** The token of a URL is read like the authorities. Only the server of that URL gets it: a redirection to another one is
+//! followed without it.
+//!
 //! **Loops.** Every node has an id. A request names the nodes that it is for (`Encke-Hops`), and a response the nodes that the
 //! stream has passed. A node that finds itself there responds with 508 (RFC 5842, section 7.2) or drops the stream.
 
@@ -22,7 +25,7 @@ use encke_settings::notice::{self, Level};
 use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
-use crate::pull_lookup::{LookupError, PullLookup};
+use crate::pull_lookup::{LookupError, PullLookup, PullRoute};
 use crate::pull_url::PullUrl;
 use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceRequest, TITLE_CHARS_MAX, shown};
 use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces, SourceKind};
@@ -137,6 +140,12 @@ impl PullConn {
                                 || format!("status {status} without an http:// or https:// URL as Location");
                             return Err(url.map_or_else(|| PullEnd::Failure(without()), PullEnd::Redirect));
                         }
+                        status @ (401 | 403) => {
+                            let text = format!(
+                                "status {status}: the server requires another token, see live.channel.pull"
+                            );
+                            return Err(PullEnd::Failure(text));
+                        }
                         508 => return Err(failure("status 508: the nodes pull from each other, a loop")),
                         status => return Err(PullEnd::Failure(format!("status {status}"))),
                     }
@@ -244,8 +253,8 @@ impl LivePull {
 
     fn resolve(&mut self, engine: &mut Engine<'_>) {
         let Some(url) = self.url() else { return };
-        let (target, tls) = (url.target.clone(), self.places.tls.clone());
-        self.phase = PullPhase::Resolving(engine.offload(move || PullLookup::of(&target, &tls)));
+        let (url, tls) = (url.clone(), self.places.tls.clone());
+        self.phase = PullPhase::Resolving(engine.offload(move || PullLookup::of(&url, &tls)));
     }
 
     /// A name was resolved. Returns whether it was this pull's.
@@ -259,20 +268,21 @@ impl LivePull {
             return false;
         }
         let round = self.tries / self.places.count().max(1);
-        let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.connection(round));
+        let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.route(round));
         match (lookup, self.url()) {
-            (Ok((address, session)), Some(url)) => {
+            (Ok(PullRoute { address, session, token }), Some(url)) => {
                 let is_node = self.redirected.is_none() && self.places.node.as_ref() == Some(url);
                 // A node has the source itself, so there is no chain behind it.
                 let hops =
                     if is_node { self.hops.rsplit(", ").next().unwrap_or_default() } else { &self.hops };
                 let context = engine.context();
                 let id = context.dial(address, session);
+                let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
                 let request = format!(
-                    "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: encke\r\nAccept: */*\r\nEncke-Hops: {}\r\n\r\n",
+                    "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: encke\r\nAccept: */*\r\nEncke-Hops: {hops}\r\n{}\r\n",
                     url.path,
                     url.target.authority(),
-                    hops
+                    authorization.unwrap_or_default()
                 );
                 context.send(id, [Segment::Bytes(request.into_bytes())]);
                 context.deadline(id, RESPONSE_NS);
@@ -292,7 +302,7 @@ impl LivePull {
                 }));
             }
             (Ok(_), None) => self.failed(engine.now(), "the URL was removed"),
-            (Err(error), _) => self.failed(engine.now(), &error.to_string()),
+            (Err(error), _) => self.failed_with(engine.now(), &error.to_string(), &error.public()),
         }
         true
     }
@@ -337,7 +347,8 @@ impl LivePull {
             }
             PullEnd::Redirect(url) if self.redirects < REDIRECTS_MAX => {
                 self.redirects += 1;
-                self.redirected = Some(url);
+                self.redirected =
+                    Some(self.url().map_or_else(|| url.clone(), |from| from.redirected(url.clone())));
                 self.resolve(engine);
             }
             PullEnd::Redirect(_) => self.failed(now, "too many redirections in a row"),
@@ -356,6 +367,11 @@ impl LivePull {
 
     /// An attempt has failed: another one follows after a pause. Waiting listeners get the error after each round over all URLs.
     fn failed(&mut self, now: Now, text: &str) {
+        self.failed_with(now, text, text);
+    }
+
+    /// The same with another text for the listeners.
+    fn failed_with(&mut self, now: Now, text: &str, public: &str) {
         let name = &self.stream.name;
         let from = self.url().map(ToString::to_string).unwrap_or_default();
         notice::report(Level::Warn, &format!("live stream {name}: cannot be pulled from {from}: {text}"));
@@ -365,7 +381,7 @@ impl LivePull {
         let round = self.tries / places;
         let pause_ns = if self.tries.is_multiple_of(places) {
             // Only operators see addresses of other servers.
-            let text = format!("the stream cannot be pulled: {text}");
+            let text = format!("the stream cannot be pulled: {public}");
             lock(&self.stream.inner).fail_pull(text, now.mono_ns);
             PAUSE_NS.saturating_mul(1 << round.min(4)).min(PAUSE_MAX_NS)
         } else {

@@ -1,16 +1,28 @@
-//! The address of a server to pull from, and the proof of its name.
+//! The address of a server to pull from, the proof of its name, and the token for it.
 
 use std::fmt;
 use std::io;
 
 use encke_io::Address;
 use encke_session::tls::{ClientSessions, Session, SessionError, Sessions as _, TlsError, Trust};
-use encke_settings::{TargetUrl, UpstreamTls};
+use encke_settings::UpstreamTls;
 
-/// A server that was looked up: its addresses, and its TLS sessions if it uses TLS.
+use crate::pull_token::{self, PullTokenError};
+use crate::pull_url::PullUrl;
+
+/// A server that was looked up: its addresses, its TLS sessions if it uses TLS, and the token if it requires one.
 pub(crate) struct PullLookup {
     addresses: io::Result<Vec<Address>>,
     sessions: Option<Result<ClientSessions, TlsError>>,
+    token: Result<Option<String>, PullTokenError>,
+}
+
+/// A connection that can be opened.
+pub(crate) struct PullRoute<'a> {
+    pub(crate) address: Address,
+    /// If the server uses TLS.
+    pub(crate) session: Option<Box<dyn Session>>,
+    pub(crate) token: Option<&'a str>,
 }
 
 /// Why a server cannot be connected to.
@@ -24,26 +36,26 @@ pub(crate) enum LookupError<'a> {
     Trust(&'a TlsError),
     /// No certificate can have the name.
     Session(SessionError),
+    Token(&'a PullTokenError),
 }
 
 impl PullLookup {
-    /// Resolves the name of a server, and reads the authorities. Blocks.
-    pub(crate) fn of(target: &TargetUrl, tls: &UpstreamTls) -> Self {
-        let sessions = target.secure_name().map(|host| {
+    /// Resolves the name of a server, and reads the authorities and the token. Blocks.
+    pub(crate) fn of(url: &PullUrl, tls: &UpstreamTls) -> Self {
+        let sessions = url.target.secure_name().map(|host| {
             let name = tls.name.clone().unwrap_or_else(|| host.to_owned());
             Ok(ClientSessions::new(Trust::of(tls)?, name))
         });
-        Self { addresses: target.addresses(), sessions }
+        let token = url.token.as_ref().map(pull_token::reveal).transpose();
+        Self { addresses: url.target.addresses(), sessions, token }
     }
 
-    /// Returns the address for an attempt, and a session if the server uses TLS.
+    /// Returns the connection for an attempt: each address in turn.
     ///
     /// # Errors
-    /// The server has no address, or its name cannot be proved.
-    pub(crate) fn connection(
-        &self,
-        attempt: usize,
-    ) -> Result<(Address, Option<Box<dyn Session>>), LookupError<'_>> {
+    /// The server has no address, its name cannot be proved, or its token cannot be used.
+    pub(crate) fn route(&self, attempt: usize) -> Result<PullRoute<'_>, LookupError<'_>> {
+        let token = self.token.as_ref().map_err(LookupError::Token)?.as_deref();
         let addresses = self.addresses.as_ref().map_err(LookupError::Name)?;
         let address = addresses.get(attempt % addresses.len().max(1)).ok_or(LookupError::NoAddress)?;
         let session = match &self.sessions {
@@ -51,7 +63,18 @@ impl PullLookup {
             Some(Ok(sessions)) => Some(sessions.begin().map_err(LookupError::Session)?),
             Some(Err(error)) => return Err(LookupError::Trust(error)),
         };
-        Ok((address.clone(), session))
+        Ok(PullRoute { address: address.clone(), session, token })
+    }
+}
+
+impl LookupError<'_> {
+    /// Returns the text for listeners, who may not see names of files.
+    pub(crate) fn public(&self) -> String {
+        match self {
+            Self::Trust(_) => "the authorities of live.tls cannot be read".to_owned(),
+            Self::Token(_) => "the token for the server cannot be used".to_owned(),
+            Self::Ended | Self::Name(_) | Self::NoAddress | Self::Session(_) => self.to_string(),
+        }
     }
 }
 
@@ -63,6 +86,7 @@ impl fmt::Display for LookupError<'_> {
             Self::NoAddress => f.write_str("the name has no address"),
             Self::Trust(error) => write!(f, "live.tls: {error}"),
             Self::Session(error) => error.fmt(f),
+            Self::Token(error) => write!(f, "live.channel.pull.token: {error}"),
         }
     }
 }

@@ -1,18 +1,24 @@
 //! `[live]`: live streams.
 
 use std::num::NonZeroU32;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use encke_push::{ChannelRules, Name, Overrun, Pattern};
 use encke_session::tls::{TlsError, Trust};
-use encke_settings::{ByteSize, Contradiction, OrAuto, OrOff, Period, Section, UpstreamTls};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use encke_settings::{
+    ByteSize, Contradiction, OrAuto, OrOff, Period, Secret, Section, ShortForm, TextOrTable, UpstreamTls,
+    ValueError, text_or_table,
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
+use crate::pull_token::{self, PullTokenError};
 use crate::pull_url::PullUrl;
 
 /// `[live]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LiveSettings {
     /// Whether the server has live streams. They need `push.enabled`. *start*
@@ -41,7 +47,7 @@ impl Default for LiveSettings {
 }
 
 /// `[[live.channel]]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LiveChannelSettings {
     /// Pattern of the streams, without the prefix: `*` is one segment, `**` the rest, at least one segment.
@@ -64,8 +70,11 @@ pub struct LiveChannelSettings {
     pub siblings: Vec<String>,
     /// URLs of the stream on other servers (`https://node-a:8443/live/film`), for a stream without a source of its own. Encke
     /// fetches the stream from the first server that has it: from the first listener on, until 30 s after the last one has left. A
-    /// URL that ends with a slash gets the name of the stream.
-    pub pull: Vec<String>,
+    /// URL that ends with a slash gets the name of the stream. A table has the token that the server requires:
+    /// `{ url = "https://node-a:8443/live/", token = { file = "node-a.token" } }`.
+    #[serde(deserialize_with = "text_or_table::list")]
+    #[schemars(schema_with = "pulls_schema")]
+    pub pull: Vec<PullSettings>,
     /// The stream that listeners receive while the source is absent, without the prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
@@ -88,6 +97,49 @@ impl Default for LiveChannelSettings {
     }
 }
 
+/// A server to fetch a stream from, written as its URL or as a table.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PullSettings {
+    /// The URL of the stream. One that ends with a slash gets the name of the stream.
+    pub url: String,
+    /// The token that the server requires, sent as `Authorization: Bearer TOKEN`. A server of another name or port, to which this one
+    /// redirects, does not get it. Read for each connection, so a changed file applies to the next one.
+    #[serde(default)]
+    pub token: Option<Secret>,
+}
+
+impl FromStr for PullSettings {
+    type Err = ValueError;
+
+    /// [`LiveSettings`] checks the URL.
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        Ok(Self { url: text.to_owned(), token: None })
+    }
+}
+
+impl ShortForm for PullSettings {
+    type Text = String;
+    const EXPECTED: &'static str = "a URL in quotes, or a table { url = … }";
+}
+
+/// As its URL, or as a table if there is a token.
+impl Serialize for PullSettings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { url, token } = self;
+        let Some(token) = token else { return serializer.serialize_str(url) };
+        let mut table = serializer.serialize_map(Some(2))?;
+        table.serialize_entry("url", url)?;
+        table.serialize_entry("token", token)?;
+        table.end()
+    }
+}
+
+fn pulls_schema(generator: &mut SchemaGenerator) -> Schema {
+    let one = TextOrTable::<PullSettings>::json_schema(generator);
+    json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
+}
+
 /// The shortest time that two groups of pictures take in practice: two key frames of 2 s each. At 8 Mbit/s they have 4 MB.
 const GROUPS_BYTES: u64 = 1 << 20;
 
@@ -103,10 +155,23 @@ impl LiveSettings {
     /// They cannot be read.
     pub fn try_trust(&self) -> Result<(), TlsError> {
         let mut urls = self.channel.iter().flat_map(|channel| &channel.pull);
-        if self.tls.ca.is_none() && !urls.any(|url| url.starts_with("https://")) {
+        if self.tls.ca.is_none() && !urls.any(|pull| pull.url.starts_with("https://")) {
             return Ok(());
         }
         Trust::of(&self.tls).map(drop)
+    }
+
+    /// Reads the tokens of `pull`. Returns those that cannot be used: the numbers of the channel and of the URL, and the reason.
+    pub fn try_tokens(&self) -> Vec<(usize, usize, PullTokenError)> {
+        let pulls = self.channel.iter().enumerate().flat_map(|(channel, rules)| {
+            rules.pull.iter().enumerate().map(move |(number, pull)| (channel, number, pull))
+        });
+        pulls
+            .filter_map(|(channel, number, pull)| {
+                let error = pull_token::reveal(pull.token.as_ref()?).err()?;
+                Some((channel, number, error))
+            })
+            .collect()
     }
 
     /// Returns the pattern of all channels.
@@ -198,7 +263,9 @@ impl Section for LiveSettings {
                     wrong("siblings", format!("{url:?} is no URL: expected http://HOST/live/NAME"));
                 }
             }
-            for url in channel.pull.iter().filter(|url| PullUrl::parse(url, "film").is_none()) {
+            for PullSettings { url, .. } in
+                channel.pull.iter().filter(|pull| PullUrl::of(pull, "film").is_none())
+            {
                 let text = format!(
                     "{url:?} is no URL to pull from: expected http://HOST:PORT/live/NAME or https://HOST:PORT/live/NAME, without user and password"
                 );
@@ -220,6 +287,22 @@ impl Section for LiveSettings {
         if let Some(path) = &mut self.tls.ca {
             *path = folder.join(&*path);
         }
+        for pull in self.channel.iter_mut().flat_map(|channel| &mut channel.pull) {
+            if let Some(Secret::File(path)) = &mut pull.token {
+                *path = folder.join(&*path);
+            }
+        }
+    }
+
+    fn private_files(&self) -> Vec<PathBuf> {
+        let tokens =
+            self.channel.iter().flat_map(|channel| &channel.pull).filter_map(|pull| pull.token.as_ref());
+        tokens
+            .filter_map(|token| match token {
+                Secret::File(path) => Some(path.clone()),
+                Secret::Text(_) | Secret::Env(_) => None,
+            })
+            .collect()
     }
 
     fn start_only(&self, new: &Self) -> Vec<&'static str> {
@@ -273,7 +356,8 @@ mod tests {
         assert_eq!(wrong(&|_| {}), "");
         assert!(wrong(&|channel| channel.pattern = "a//b".into()).starts_with("channel.0.pattern: "));
         assert!(wrong(&|channel| channel.fallback = Some("/x".into())).starts_with("channel.0.fallback: "));
-        assert!(wrong(&|channel| channel.pull = vec!["rtmp://a/live/".into()]).contains("or https://HOST"));
+        let pull = |url: &str| vec![PullSettings { url: url.into(), token: None }];
+        assert!(wrong(&|channel| channel.pull = pull("rtmp://a/live/")).contains("or https://HOST"));
         assert!(wrong(&|channel| channel.siblings = vec!["http://a/".into()]).contains("set listeners"));
         assert!(wrong(&|channel| channel.ring = ByteSize::of(1000)).contains("two groups of pictures"));
         assert!(
@@ -287,5 +371,39 @@ mod tests {
         assert!(found[0].message.contains("merge the two rules"), "{}", found[0].message);
         let prefix = LiveSettings { prefix: "live".into(), ..LiveSettings::default() };
         assert_eq!(prefix.check().len(), 1);
+    }
+
+    #[test]
+    fn a_server_to_pull_from_is_a_url_or_a_table_and_its_token_is_never_shown() {
+        let json = r#"{"pull": [
+            "http://a/live/",
+            {"url": "http://b/live/", "token": "hunter2"},
+            {"url": "http://c/live/", "token": {"file": "c.token"}}
+        ]}"#;
+        let channel: LiveChannelSettings = serde_json::from_str(json).expect("valid settings");
+        let mut live = LiveSettings { channel: vec![channel], ..LiveSettings::default() };
+        live.anchor(Path::new("/etc/encke"));
+        let file = Path::new("/etc/encke").join("c.token");
+        let pull = &live.channel[0].pull;
+        let tokens: Vec<_> = pull.iter().map(|pull| pull.token.clone()).collect();
+        assert_eq!(tokens, [None, Some(Secret::Text("hunter2".into())), Some(Secret::File(file.clone()))]);
+        assert_eq!(live.private_files(), [file]);
+        let written = serde_json::to_string(pull).expect("JSON");
+        assert!(
+            written.starts_with(r#"["http://a/live/",{"url":"http://b/live/","token":"***"#),
+            "{written}"
+        );
+        let urls: Vec<_> = pull.iter().map(|pull| PullUrl::of(pull, "film").expect("a URL")).collect();
+        for shown in [written, format!("{pull:?}"), format!("{urls:?}")] {
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+        let wrong = live.try_tokens();
+        let [(0, 2, error)] = &wrong[..] else { panic!("{wrong:?}") };
+        assert!(error.to_string().contains("c.token"), "{error}");
+        for one in [r#"{"pull": "http://a/live/"}"#, r#"{"pull": {"url": "http://a/live/"}}"#] {
+            let channel: LiveChannelSettings = serde_json::from_str(one).expect("one server");
+            assert_eq!(channel.pull, [PullSettings { url: "http://a/live/".into(), token: None }]);
+        }
+        assert!(serde_json::from_str::<LiveChannelSettings>(r#"{"pull": [{"token": "x"}]}"#).is_err());
     }
 }

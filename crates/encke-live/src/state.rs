@@ -365,7 +365,7 @@ impl LiveState {
         let Some(title) = self.title_of(name) else { return PullPlaces::default() };
         let node = self.holder_of(name).and_then(|holder| PullUrl::parse(&holder.address, &title));
         let urls = self.rules_of(name).pull;
-        let urls = urls.iter().filter_map(|url| PullUrl::parse(url, &title)).collect();
+        let urls = urls.iter().filter_map(|pull| PullUrl::of(pull, &title)).collect();
         let tls = self.tls.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         PullPlaces { node, urls, tls }
     }

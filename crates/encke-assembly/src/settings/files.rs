@@ -100,6 +100,19 @@ impl Settings {
             let path: Vec<&str> = ["live", "tls"].into_iter().chain(key).collect();
             wrong(&path, format!("live.tls: {error}"));
         }
+        for (channel, number, error) in self.live.try_tokens() {
+            let (channel, number) = (channel.to_string(), number.to_string());
+            // One server may be a table instead of a list.
+            let is_list = self.source.contains(&["live", "channel", &channel, "pull", &number]);
+            let path = ["live", "channel", &channel, "pull", &number, "token"];
+            let path: Vec<&str> = path
+                .into_iter()
+                .enumerate()
+                .filter(|(place, _)| *place != 4 || is_list)
+                .map(|(_, key)| key)
+                .collect();
+            wrong(&path, format!("live.channel.pull.token: {error}"));
+        }
         let routes = self.site.iter().enumerate().flat_map(|(site, table)| {
             table
                 .route

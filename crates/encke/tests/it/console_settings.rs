@@ -401,6 +401,8 @@ fn a_rejected_file_shows_no_secret_to_users_that_may_not_see_it() {
         format!("[[upstream]]\nname = \"a\"\nto = \"nats://u:{MARKER}@h\"\n"),
         format!("[cluster]\ntoken = \"{MARKER}\" {MARKER}\n"),
         format!("[[console.user]]\nname = \"ann\"\npassword = \"{MARKER}\"\n"),
+        format!("[[live.channel]]\npull = [{{ url = \"http://a/\", tokn = \"{MARKER}\" }}]\n"),
+        format!("[[live.channel]]\npull = {{ url = \"ftp://a/\", token = \"{MARKER}\" }}\n"),
         format!("[limits]\nidle_time = \"{MARKER}\"\nfields = \"{MARKER}\"\n"),
     ] {
         console.folder.write("encke.toml", &format!("{first}{wrong}"));

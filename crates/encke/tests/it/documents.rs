@@ -23,6 +23,7 @@ fn settings_files_in_documents_are_valid() {
     folder.write("public/index.html", "hello");
     folder.write("jwt.secret", &"5e".repeat(32));
     folder.write("publisher.token", &"5e".repeat(16));
+    folder.write("node-b.token", &"5f".repeat(16));
     let authority = rcgen::generate_simple_self_signed(vec!["node-a".into()]).expect("a certificate");
     folder.write("node-a.pem", &authority.cert.pem());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
