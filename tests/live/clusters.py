@@ -5,7 +5,7 @@ import socket
 import subprocess
 
 from containers import layout
-from harness import case, require
+from harness import Fault, case, require
 from media import committed
 from refusals import FRAME
 from stage import LiveLab, Source, Station, end_process
@@ -38,14 +38,16 @@ def nats(lab: LiveLab) -> str:
     return lab.until(url, "the NATS server does not start")
 
 
-def cluster(lab: LiveLab, count: int, hold: str = "60s", **channel) -> list[Station]:
+def cluster(lab: LiveLab, count: int, hold: str = "60s", more: tuple = (), **channel) -> list[Station]:
+    """Starts nodes. `more` has further rules of streams."""
     url = nats(lab)
 
     def node(name: str) -> Station:
         port = free_port()
         own = {"server": {"listen": f"127.0.0.1:{port}"},
                "cluster": {"nats": url, "name": f"node-{name}", "address": f"http://127.0.0.1:{port}"}}
-        return lab.station(channel={"hold": hold, **channel}, settings=own)
+        rules = [{"pattern": "**", "gather": "0s", "burst": "0s", "hold": hold, **channel}, *more]
+        return lab.station(settings={**own, "live": {"channel": rules}})
 
     return [node(name) for name in NODES[:count]]
 
@@ -187,3 +189,64 @@ def a_lost_source_returns_on_another_node_without_takeover(lab: LiveLab) -> str:
     before = [len(listener.body) for listener in listeners]
     arrives(second, listeners, before)
     return f"{before} bytes from the first source"
+
+
+@case()
+def a_fallback_is_fetched_from_the_node_that_has_its_source(lab: LiveLab) -> str:
+    """The source of the fallback is on node A. While the stream has no source, listeners on B and C receive the fallback: one that was
+    connected, a new one, and one on a node that never had the stream. When the source returns, all receive it again. Planted: the
+    fallback is another stream, which has no source."""
+    fallback = "pause" if lab.planted else "loop"
+    rule = {"pattern": "song", "gather": "0s", "burst": "0s", "hold": "60s", "fallback": fallback}
+    one, two, three = cluster(lab, 3, more=(rule,))
+    other = committed("vbr.mp3")
+    loop = one.source("loop").begin(other[:1])
+    for node in (two, three):
+        until_held(lab, node, "loop", "node-a")
+    first = two.source("song").begin(FRAME)
+    listener = two.listener("song")
+    listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
+    first.kill()
+    two.until_info("song", lambda info: info.get("state") in ("lost", "fallback"), "the loss is not noticed")
+    until_held(lab, three, "song", None)
+    listeners = [listener, two.listener("song"), three.listener("song")]
+    plays(loop, other[1:], listeners, other[-4_000:-3_000], rounds=5 if lab.planted else 400)
+    require([node.info("song").get("state") for node in (two, three)] == ["fallback"] * 2, "the state is not `fallback`")
+    second = two.source("song")
+    until_held(lab, three, "song", "node-b")
+    plays(second, FRAME, listeners, FRAME[-2_000:-1_000])
+    return f"{[len(listener.body) for listener in listeners]} bytes"
+
+
+@case()
+def a_fallback_on_another_node_plays_when_the_stream_cannot_be_pulled(lab: LiveLab) -> str:
+    """A stream is pulled from a server that is not there, and the source of its fallback is on node A: a listener on B receives the
+    fallback. Planted: the stream has no fallback."""
+    fallback = {} if lab.planted else {"fallback": "loop"}
+    rule = {"pattern": "song", "gather": "0s", "burst": "0s", "pull": f"http://127.0.0.1:{free_port()}/live/", **fallback}
+    one, two = cluster(lab, 2, more=(rule,))
+    loop = one.source("loop").begin(FRAME[:8_000])
+    until_held(lab, two, "loop", "node-a")
+    listener = two.listener("song")
+    require(listener.status == 200, f"{listener.head}")
+    plays(loop, FRAME, [listener], FRAME[-2_000:-1_000])
+    return f"{len(listener.body)} bytes"
+
+
+def plays(source: Source, bytes_: bytes, listeners: list, mark: bytes, rounds: int = 400) -> None:
+    """Sends bytes again and again, until each listener has received `mark` from now on."""
+    before = [len(listener.body) for listener in listeners]
+    for _ in range(rounds):
+        waiting = [listener for listener, seen in zip(listeners, before) if mark not in listener.body[seen:]]
+        if not waiting:
+            return
+        source.send(bytes_)
+        for listener in waiting:
+            listener.socket.settimeout(0.1)
+            try:
+                listener.took(listener.socket.recv(1 << 16)) if listener.head else listener.opened()
+            except TimeoutError:
+                continue
+            except Fault as fault:
+                require("no head: TimeoutError" in str(fault), fault)
+    require(False, f"listeners get nothing more after {[len(listener.body) for listener in listeners]} bytes")

@@ -82,7 +82,7 @@ impl LiveKeeper {
         if self.has_drained {
             return;
         }
-        self.want_from_others();
+        self.want_from_others(engine.now().mono_ns);
         let pulls_max = self.state.pulls_max();
         for (stream, hops) in self.state.take_wanted() {
             if let Some(pull) = self.pulls.iter_mut().find(|pull| Arc::ptr_eq(&pull.stream, &stream)) {
@@ -103,22 +103,28 @@ impl LiveKeeper {
         let state = &self.state;
         self.pulls.retain_mut(|pull| {
             pull.redirect(engine, state.places_of(&pull.stream.name));
-            pull.look(engine)
+            let is_fallback = state.replaces_for_listeners(&pull.stream.name);
+            pull.look(engine, is_fallback)
         });
         let due_ns = self.pulls.iter().filter_map(LivePull::due_ns).min();
         self.due_ns = self.due_ns.into_iter().chain(due_ns).min();
     }
 
-    /// Requests the streams that have listeners here and their source on another node.
-    fn want_from_others(&self) {
+    /// Requests the streams that have listeners here and their source on another node, and the fallbacks of those without any.
+    fn want_from_others(&self, now_ns: u64) {
         if !self.state.is_clustered() {
             return;
         }
         for stream in self.state.all() {
             let is_wanted = stream.listeners.load(Ordering::Relaxed) > 0 || lock(&stream.inner).is_awaited();
             let has_source = lock(&stream.inner).source.is_some();
-            if is_wanted && !has_source && self.state.holder_of(&stream.name).is_some() {
+            if !is_wanted || has_source {
+                continue;
+            }
+            if self.state.holder_of(&stream.name).is_some() {
                 self.state.add_wanted(&stream, "");
+            } else if let Some(fallback) = self.state.fallback_elsewhere(&stream.name, now_ns) {
+                self.state.add_wanted(&fallback, "");
             }
         }
     }

@@ -4,10 +4,13 @@
 //! source of `pause` ─► pause ─┬─► listeners of pause
 //!                             └─► film, while it has no source: a new head, then from the next start on
 //! ```
+//! In a cluster the source of `pause` may be on another node. While `film` has listeners here, and no source on any node, `pause` is
+//! pulled from that node, and its pull is the source here.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use encke_io::lock;
 use encke_push::{Accepted, Draft, Flags, Name, PushPublisher};
 use encke_wire::media::Container;
 use encke_wire::media::gather::{MediaPiece, PieceKind};
@@ -62,6 +65,31 @@ impl LiveState {
                 other.held_until_ns = Some(now_ns.saturating_add(hold_ns));
             }
         }
+    }
+
+    /// Returns the fallback of a stream, if it is to be fetched from another node: the stream has no source in the cluster, and
+    /// cannot be pulled from elsewhere, and its fallback has a source on a node that can be reached.
+    pub(crate) fn fallback_elsewhere(&self, name: &Name, now_ns: u64) -> Option<Arc<LiveChannel>> {
+        if !self.is_clustered() || self.holder_of(name).is_some() {
+            return None;
+        }
+        let has_failed =
+            || self.find(name).is_some_and(|stream| lock(&stream.inner).pull_failure(now_ns).is_some());
+        if !self.rules_of(name).pull.is_empty() && !has_failed() {
+            return None;
+        }
+        let fallback = self.fallback_of(name).filter(|fallback| fallback != name)?;
+        self.places_of(&fallback).node?;
+        let stream = self.found_or_made(&fallback);
+        let is_here = lock(&stream.inner).source.is_some();
+        (!is_here).then_some(stream)
+    }
+
+    /// Returns whether a stream replaces another one that has listeners.
+    pub(crate) fn replaces_for_listeners(&self, name: &Name) -> bool {
+        self.replaced_by(name).iter().any(|(stream, _)| {
+            stream.listeners.load(Ordering::Relaxed) > 0 && lock(&stream.inner).source.is_none()
+        })
     }
 
     /// Returns the known streams whose fallback is this one.

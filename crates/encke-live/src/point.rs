@@ -110,8 +110,8 @@ impl PointHandler for LiveDesk {
         let rules = self.state.rules_of(channel);
         let KnownMedia { info, path, title } = match self.media_of(channel) {
             StreamMedia::Known(known) => known,
-            StreamMedia::Waits => return self.wait(channel),
-            StreamMedia::Absent => return self.pull(channel, hops.as_deref().unwrap_or_default()),
+            StreamMedia::Waits(stream) => return self.wait(&stream),
+            StreamMedia::Absent => return self.fetch(channel, hops.as_deref().unwrap_or_default()),
         };
         if let Some(hops) = &hops
             && (self.state.has_passed(hops) || shares_node(hops, &path))
@@ -193,8 +193,8 @@ impl LiveDesk {
 
     /// Returns the state of a channel for a new listener.
     fn media_of(&self, channel: &Name) -> StreamMedia {
-        let of = |inner: &LiveChannelState| {
-            let Some(info) = inner.info.clone() else { return StreamMedia::Waits };
+        let of = |name: &Name, inner: &LiveChannelState| {
+            let Some(info) = inner.info.clone() else { return StreamMedia::Waits(name.clone()) };
             let source = inner.source.as_ref();
             let path = source.map(|source| source.path.clone()).unwrap_or_default();
             StreamMedia::Known(KnownMedia {
@@ -206,8 +206,12 @@ impl LiveDesk {
         if let Some(stream) = self.state.find(channel) {
             let inner = lock(&stream.inner);
             if inner.source.is_some() || inner.held_until_ns.is_some() || inner.falls_back {
-                return of(&inner);
+                return of(channel, &inner);
             }
+        }
+        if self.state.places_of(channel).node.is_some() {
+            // The source has begun on another node just now.
+            return StreamMedia::Absent;
         }
         let fallback = self.state.fallback_of(channel).and_then(|fallback| self.state.find(&fallback));
         let Some(fallback) = fallback.filter(|fallback| lock(&fallback.inner).source.is_some()) else {
@@ -215,7 +219,15 @@ impl LiveDesk {
         };
         // The source of the fallback finds the stream, and publishes to it, too.
         self.state.found_or_made(channel);
-        of(&lock(&fallback.inner))
+        of(&fallback.name, &lock(&fallback.inner))
+    }
+
+    /// Fetches a stream; or, if it is nowhere, its fallback from the node that has it.
+    fn fetch(&mut self, channel: &Name, hops: &str) -> PointRead {
+        match self.state.fallback_elsewhere(channel, self.context.now().mono_ns) {
+            Some(fallback) => self.pull(&fallback.name, hops),
+            None => self.pull(channel, hops),
+        }
     }
 
     /// Lets a listener wait until the stream is known.
@@ -307,8 +319,8 @@ struct KnownMedia {
 /// The state of a stream for a new listener.
 enum StreamMedia {
     Known(KnownMedia),
-    /// There is a source, whose container is not known yet.
-    Waits,
+    /// There is a source of this stream, whose container is not known yet.
+    Waits(Name),
     /// There is no source.
     Absent,
 }

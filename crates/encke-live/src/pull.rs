@@ -429,11 +429,11 @@ impl LivePull {
         self.lost(engine.now());
     }
 
-    /// Does what is due. Returns whether the pull continues.
-    pub(crate) fn look(&mut self, engine: &mut Engine<'_>) -> bool {
+    /// Does what is due. Returns whether the pull continues. `is_fallback`: the stream replaces another one that has listeners.
+    pub(crate) fn look(&mut self, engine: &mut Engine<'_>, is_fallback: bool) -> bool {
         let now = engine.now();
         let listeners = self.stream.listeners.load(Ordering::Relaxed);
-        let is_wanted = listeners > 0 || lock(&self.stream.inner).is_awaited();
+        let is_wanted = listeners > 0 || is_fallback || lock(&self.stream.inner).is_awaited();
         if is_wanted {
             self.idle_ns = None;
         }
