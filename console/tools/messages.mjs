@@ -14,6 +14,8 @@ import { fileURLToPath } from 'node:url';
 const MESSAGES = fileURLToPath(new URL('../src/messages', import.meta.url));
 /** The language whose keys the others have. */
 const FIRST = 'en';
+/** The texts of the server. It sends those of the first language, so the pages have the others only: 1 kB less. */
+const SERVER = 'server';
 const KEYS = 'virtual:message-keys';
 const LIST = 'virtual:/messages/';
 
@@ -24,11 +26,14 @@ export function messageLists() {
     async load(id) {
       if (id !== KEYS && !id.startsWith(LIST)) return null;
       const first = await catalog(FIRST, this);
-      const value = id === KEYS ? keysOf(first) : listOf(first, await catalog(id.slice(LIST.length), this));
+      const value = id === KEYS ? keysOf(first) : listOf(first, await own(id.slice(LIST.length), first, this));
       return `export default ${JSON.stringify(value)};`;
     },
   };
 }
+
+/** The messages that the pages have in a language. */
+const own = async (language, first, plugin) => (language === FIRST ? { ...first, [SERVER]: {} } : catalog(language, plugin));
 
 /** The files of a language, by name. */
 async function catalog(language, plugin) {

@@ -329,6 +329,33 @@ test('the rules of a request are listed with their lines', () =>
     assert.deepEqual(messages, []);
   }));
 
+test('refusals of the server are shown in the language of the pages', () =>
+  staged(async (stack) => {
+    const console = await operated(stack, SETTINGS.replace('edit = true', 'edit = false'));
+    for (const [language, reason, fault, refusal] of [
+      ['ja-JP', '編集は無効です。設定ファイルの [console] に edit = true を書き、再読み込みしてください', /^GET http:\/\/ は有効なリクエストではありません。/, 'このアドレスはブロックされていません'],
+      ['en-US', 'editing is off: set edit = true in [console] of the settings file, and reload it', /^GET http:\/\/ is no valid request; /, 'this address is not blocked: the list `blocks` has all that are'],
+    ]) {
+      const { page, go, messages } = await opened(stack, console, { language });
+      await go('settings?view=form');
+      await page.getByText(reason).first().waitFor();
+      await go(`explain?url=${encodeURIComponent('http://')}`);
+      await page.getByText(fault).first().waitFor();
+      await accessible(page);
+      // Another operator removes a block before this one does.
+      await console.call('POST', '/actions/connections/block', { address: '192.0.2.1', seconds: 60 });
+      await go('connections?view=blocks');
+      const remove = page.getByRole('row', { name: /192\.0\.2\.1/ }).getByRole('button').last();
+      await remove.click();
+      await page.getByRole('dialog').waitFor();
+      assert.equal((await console.call('POST', '/actions/connections/unblock', { address: '192.0.2.1' })).status, 200);
+      await page.getByRole('dialog').getByRole('button').last().click();
+      await page.getByText(refusal).waitFor();
+      // The browser reports the two refusals themselves.
+      assert.deepEqual(messages.filter((message) => !/Failed to load resource: .* status of (409|422) /.test(message)), []);
+    }
+  }));
+
 test('a user with the role view sees the pages, and why nothing can be changed', () =>
   staged(async (stack) => {
     const console = await operated(stack);

@@ -17,6 +17,7 @@ mod documents;
 mod engine;
 mod errors;
 mod manifest;
+mod messages;
 mod modules;
 mod names;
 mod ratchets;
@@ -66,6 +67,11 @@ const RULES: &[Rule] = &[
         name: "translation",
         says: "pages keep up with their translations",
         check: documents::translation,
+    },
+    Rule {
+        name: "coded",
+        says: "the console's catalogue has every text with a code",
+        check: messages::coded,
     },
     Rule { name: "metric", says: "docs/operations.md names every metric", check: documents::metric },
     Rule {

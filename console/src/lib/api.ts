@@ -1,9 +1,18 @@
 /** Calls of the API under `/api/v1`, relative to the page, so that a proxy may add a prefix. */
 
+import { known } from './i18n.svelte';
+
+/** The code and the parameters of a text of the server. */
+export interface Reason {
+  code: string;
+  params: Record<string, string>;
+}
+
 /** One error of a request's field (RFC 9457 `errors`). */
 export interface ProblemError {
   pointer: string;
   detail: string;
+  reason?: Reason;
 }
 
 /** An error report of the server (RFC 9457). */
@@ -12,6 +21,8 @@ export interface Problem {
   title: string;
   status: number;
   detail?: string;
+  /** The code of `detail`; texts without one exist in English only. */
+  reason?: Reason;
   errors?: ProblemError[];
   /** With `/problems/conflict`: the newest version, its user and its time. */
   etag?: string;
@@ -113,9 +124,22 @@ function parse(text: string): unknown {
   }
 }
 
+/** A text of the server in the language of the pages, or in English. */
+export const spoken = (text: string, reason?: Reason | null): string => (reason ? known(`server.${reason.code}`, text, reason.params) : text);
+
+/** Translates the texts of an error. */
+export function translated(problem: Problem): Problem {
+  const { detail, reason, errors } = problem;
+  return {
+    ...problem,
+    detail: detail === undefined ? undefined : spoken(detail, reason),
+    errors: errors?.map((each) => ({ ...each, detail: spoken(each.detail, each.reason) })),
+  };
+}
+
 /** Errors without problem details, such as those of a proxy, keep their status and text. */
 function problem(response: Response, data: unknown, text: string): Problem {
-  if (data !== null && typeof data === 'object' && 'title' in data) return data as Problem;
+  if (data !== null && typeof data === 'object' && 'title' in data) return translated(data as Problem);
   return {
     type: 'about:blank',
     title: response.statusText || String(response.status),

@@ -1,6 +1,6 @@
 /** Live data: one event stream per page. */
 
-import { API, type Problem } from './api';
+import { API, translated, type Problem } from './api';
 import { refresh, state as session } from './session.svelte';
 
 /** The object of a list. */
@@ -169,7 +169,7 @@ class LiveStream {
     try {
       const response = await fetch(this.#url, { signal: abort.signal, cache: 'no-store' });
       if (response.ok) abort.abort();
-      else stream.problem = ((await response.json()) as Problem).detail ?? String(response.status);
+      else stream.problem = translated((await response.json()) as Problem).detail ?? String(response.status);
     } catch {
       // Unreachable, or no problem details: the next attempt decides.
     }

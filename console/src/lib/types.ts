@@ -1,5 +1,7 @@
 /** The objects of the API (`/api/v1`), as `openapi.json` describes them. */
 
+import type { Reason } from './api';
+
 export type Role = 'view' | 'admin';
 
 /** A cell of a list: `null` when the value is unknown. */
@@ -55,6 +57,7 @@ export interface SettingsState {
   file: string | null;
   edit: boolean;
   edit_reason: string | null;
+  edit_reason_code: Reason | null;
   included: string[];
   etag: string | null;
   file_differs: boolean;

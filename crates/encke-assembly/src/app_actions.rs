@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use encke_apps::{AppRestarter, AppSettings, RestartFailure};
 use encke_server::{
-    ActionError, ActionReport, ActionResult, ActionValue, Actions, FieldShape, FieldValue, Handler,
-    HandlerContext, Mount, SourceLine, Ticket, Verb, VerbField, WorkerSetup,
+    ActionError, ActionReport, ActionResult, ActionValue, Actions, CodedText, FieldShape, FieldValue,
+    Handler, HandlerContext, Mount, SourceLine, Ticket, Verb, VerbField, WorkerSetup,
 };
 use encke_stats::Source;
 
@@ -74,8 +74,13 @@ impl Actions for AppActions {
                     let notes: Vec<String> = replaced;
                     Ok(ActionReport { affected: notes.len() as u64, notes })
                 }
-                Some(Err(failure)) => Err(ActionError::Refused(RestartFailure::to_string(&failure))),
-                None => Err(ActionError::Refused("the server is stopping".to_owned())),
+                Some(Err(failure)) => Err(ActionError::Refused(match failure {
+                    RestartFailure::NotRunning => {
+                        CodedText::new("app_not_running", "no application of this name is running")
+                    }
+                    failure => failure.to_string().into(),
+                })),
+                None => Err(ActionError::Refused(CodedText::new("stopping", "the server is stopping"))),
             });
         });
         self.0.restart(app, done);

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use encke_io::Peer;
 use encke_server::{
-    Body, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Reply, Request, WorkerSetup,
+    Body, CodedText, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Reply, Request,
+    WorkerSetup,
 };
 use encke_stats::prometheus;
 use encke_wire::field::Known;
@@ -116,7 +117,10 @@ impl ConsoleHandler {
                 RequestOrigin::Own => {}
                 RequestOrigin::Navigation if !request.path().starts_with(b"/api/") => {}
                 RequestOrigin::Navigation | RequestOrigin::Foreign => {
-                    let text = "a page of another origin sent this request; open the console itself";
+                    let text = CodedText::new(
+                        "origin",
+                        "a page of another origin sent this request; open the console itself",
+                    );
                     return reply(ApiProblem::of("origin", 403, text).into());
                 }
             }
@@ -180,8 +184,8 @@ impl ConsoleHandler {
             return Err(ApiProblem::of("credentials", 401, text));
         };
         if identity.role < least {
-            let text =
-                format!("this needs the role {least}; {} has the role {}", identity.user, identity.role);
+            let text = CodedText::new("role", "this needs the role {least}; {user} has the role {role}");
+            let text = text.with("least", least).with("user", &identity.user).with("role", identity.role);
             return Err(ApiProblem::of("role", 403, text));
         }
         // Browsers send cookies and certificates by themselves, but no field of a foreign page.
@@ -192,7 +196,10 @@ impl ConsoleHandler {
             IdentityProof::Certificate(_) => given == CERTIFICATE_CSRF.as_bytes(),
         };
         if !has_csrf && !pages::is_read(request.method()) {
-            let text = "changes need the field Encke-Csrf with the value `csrf` of /api/v1/session";
+            let text = CodedText::new(
+                "csrf",
+                "changes need the field Encke-Csrf with the value `csrf` of /api/v1/session",
+            );
             return Err(ApiProblem::of("csrf", 403, text));
         }
         Ok(Some(identity))

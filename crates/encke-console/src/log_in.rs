@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_server::Reply;
+use encke_server::{CodedText, Reply};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -91,7 +91,8 @@ pub(crate) fn log_in(call: Call) {
 
 /// Too many jobs wait for the console's thread.
 pub(crate) fn busy() -> ApiProblem {
-    ApiProblem::of("busy", 503, "too many requests wait for the console; try again")
+    let text = CodedText::new("busy", "too many requests wait for the console; try again");
+    ApiProblem::of("busy", 503, text)
 }
 
 fn begin_attempt(call: &Call) -> Result<(), ApiProblem> {
@@ -104,8 +105,8 @@ pub(crate) fn too_many_problem(wait_s: u64) -> ApiProblem {
     ApiProblem::of("attempts", 429, too_many(wait_s)).retry_after(wait_s)
 }
 
-pub(crate) fn too_many(wait_s: u64) -> String {
-    format!("too many failed attempts from this address; wait {wait_s} s")
+pub(crate) fn too_many(wait_s: u64) -> CodedText {
+    CodedText::new("attempts", "too many failed attempts from this address; wait {n} s").with("n", wait_s)
 }
 
 /// Opens a session for a user. Without one the attempt stays counted.

@@ -1,8 +1,6 @@
 //! Errors of the API: problem details (RFC 9457).
 
-use std::borrow::Cow;
-
-use encke_server::{Body, Reply};
+use encke_server::{Body, CodedText, Reply};
 use encke_wire::status;
 use serde_json::{Value, json};
 
@@ -16,19 +14,19 @@ pub(crate) struct ApiProblem {
     /// The last part of the problem's type, `/problems/KIND`; empty for `about:blank`, whose meaning is that of the status.
     kind: &'static str,
     /// What is wrong, and the remedy.
-    detail: Cow<'static, str>,
+    detail: CodedText,
     /// Further members.
     more: Vec<(&'static str, Value)>,
 }
 
 impl ApiProblem {
     /// Creates a problem that has no type beyond its status.
-    pub(crate) fn new(status: u16, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn new(status: u16, detail: impl Into<CodedText>) -> Self {
         Self::of("", status, detail)
     }
 
     /// Creates a problem of a type.
-    pub(crate) fn of(kind: &'static str, status: u16, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn of(kind: &'static str, status: u16, detail: impl Into<CodedText>) -> Self {
         Self { status, kind, detail: detail.into(), more: Vec::new() }
     }
 
@@ -48,8 +46,9 @@ impl ApiProblem {
     /// Names the field of the request's body that is wrong, by its JSON pointer (RFC 6901).
     #[must_use]
     pub(crate) fn at(self, pointer: &str) -> Self {
-        let errors = json!([{ "pointer": pointer, "detail": self.detail }]);
-        self.with("errors", errors)
+        let mut error = json!({ "pointer": pointer, "detail": self.detail.to_string() });
+        add_reason(&mut error, &self.detail);
+        self.with("errors", json!([error]))
     }
 
     /// Returns the problem as JSON.
@@ -62,13 +61,28 @@ impl ApiProblem {
             "type": kind,
             "title": status::reason(self.status),
             "status": self.status,
-            "detail": self.detail,
+            "detail": self.detail.to_string(),
         });
+        add_reason(&mut json, &self.detail);
         for (name, value) in &self.more {
             json[*name] = value.clone();
         }
         json
     }
+}
+
+/// Adds the code of a text, if it has one.
+fn add_reason(json: &mut Value, text: &CodedText) {
+    if let Some(reason) = reason_json(text) {
+        json["reason"] = reason;
+    }
+}
+
+/// Returns the code and the parameters of a text as JSON. A page that has the text in its language shows that.
+pub(crate) fn reason_json(text: &CodedText) -> Option<Value> {
+    let params: serde_json::Map<String, Value> =
+        text.params().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    Some(json!({ "code": text.code()?, "params": params }))
 }
 
 impl From<ApiProblem> for Reply {
@@ -98,6 +112,19 @@ mod tests {
         let typed = ApiProblem::of("field", 422, "not a number").at("/seconds").json();
         assert_eq!(typed["type"], "/problems/field");
         assert_eq!(typed["errors"], json!([{"pointer": "/seconds", "detail": "not a number"}]));
+        assert!(typed.get("reason").is_none());
+    }
+
+    #[test]
+    fn a_text_with_a_code_is_in_english_and_as_code_with_parameters() {
+        let text = CodedText::new("full", "{n} pages are open").with("n", 5);
+        let json = ApiProblem::of("field", 422, text).at("/pages").json();
+        let reason = json!({ "code": "full", "params": { "n": "5" } });
+        assert_eq!((&json["detail"], &json["reason"]), (&json!("5 pages are open"), &reason));
+        assert_eq!(
+            json["errors"],
+            json!([{"pointer": "/pages", "detail": "5 pages are open", "reason": reason}])
+        );
     }
 
     #[test]

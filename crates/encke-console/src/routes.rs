@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use encke_server::{
-    ActionError, ActionReport, ActionValue, Body, FeatureVerbs, FieldShape, FieldValue, Fields, Kept, Reply,
+    ActionError, ActionReport, ActionValue, Body, CodedText, FeatureVerbs, FieldShape, FieldValue, Fields,
+    Kept, Reply,
 };
 use encke_settings::{Level, notice};
 use encke_stats::{ListTicket, Ticket};
@@ -256,9 +257,11 @@ fn act(mut call: Call) {
                 Ok(as_json(&json!({ "schema": 1, "affected": affected, "notes": notes })))
             }
             Err(ActionError::Value(field)) => {
-                let text =
-                    format!("the value of `{field}` is missing, unknown or invalid; see /api/v1/actions");
-                Err(ApiProblem::of("field", 422, text).at(&format!("/{field}")))
+                let text = CodedText::new(
+                    "field_invalid",
+                    "the value of `{field}` is missing, unknown or invalid; see /api/v1/actions",
+                );
+                Err(ApiProblem::of("field", 422, text.with("field", &field)).at(&format!("/{field}")))
             }
             Err(ActionError::Refused(reason)) => Err(ApiProblem::of("refused", 409, reason)),
             Err(_) => Err(ApiProblem::new(
@@ -336,13 +339,19 @@ fn question(call: &Call) -> Result<(String, Kept), ApiProblem> {
     let mut sent = Fields::new();
     for (name, value) in &fields {
         sent.push(name, value.as_bytes()).map_err(|_| {
-            let text = format!("fields: `{name}` is no name of a field, or its value has control characters");
-            ApiProblem::of("field", 422, text).at("/fields")
+            let text = CodedText::new(
+                "explain_field",
+                "fields: `{name}` is no name of a field, or its value has control characters",
+            );
+            ApiProblem::of("field", 422, text.with("name", name)).at("/fields")
         })?;
     }
     let kept = Kept::for_url(&method, &url, &sent).ok_or_else(|| {
-        let text = format!("{method} {url} is no valid request; the URL begins with http://, https:// or /");
-        ApiProblem::of("field", 422, text).at("/url")
+        let text = CodedText::new(
+            "explain_url",
+            "{method} {url} is no valid request; the URL begins with http://, https:// or /",
+        );
+        ApiProblem::of("field", 422, text.with("method", &method).with("url", &url)).at("/url")
     })?;
     let kept = match address {
         Some(address) => kept.from_client(address),
@@ -445,7 +454,7 @@ fn full(what: &str) -> ApiProblem {
 
 /// The server stops, and its workers do not respond.
 pub(crate) fn stopping() -> ApiProblem {
-    ApiProblem::new(503, "the server is stopping")
+    ApiProblem::new(503, CodedText::new("stopping", "the server is stopping"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Queries of lists, and the watches of a live page.
 
-use encke_server::TailFilter;
+use encke_server::{CodedText, TailFilter};
 use encke_settings::Network;
 use encke_stats::{Query, Sort};
 use encke_wire::target::query_pairs;
@@ -115,9 +115,10 @@ fn tail_filter(pairs: impl Iterator<Item = (String, String)>) -> Result<TailFilt
             "path" => filter.path_prefix = Some(value),
             "text" => filter.text = Some(value),
             "address" => {
-                let network = value
-                    .parse::<Network>()
-                    .map_err(|error| ApiProblem::new(400, format!("address: {error}")))?;
+                let network = value.parse::<Network>().map_err(|error| {
+                    let text = CodedText::new("filter_address", "address: {error}");
+                    ApiProblem::new(400, text.with("error", error))
+                })?;
                 filter.client = Some(network);
             }
             other => return Err(ApiProblem::new(400, format!("log: the parameter `{other}` is unknown"))),

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use encke_server::{
-    ActionError, ActionReport, ActionResult, ActionValue, Actions, FieldShape, FieldValue, HandlerContext,
-    Ticket, Verb, VerbField,
+    ActionError, ActionReport, ActionResult, ActionValue, Actions, CodedText, FieldShape, FieldValue,
+    HandlerContext, Ticket, Verb, VerbField,
 };
 use encke_settings::{Level, notice};
 
@@ -88,8 +88,16 @@ impl UpstreamActions {
             upstream.queue.wake_all();
         }
         if found == 0 {
-            let place = name.map_or_else(String::new, |name| format!(" of the upstream {name}"));
-            return Err(ActionError::Refused(format!("{url} is no target{place}")));
+            return Err(ActionError::Refused(match name {
+                None => CodedText::new("target_unknown", "{target} is no target").with("target", url),
+                Some(name) => {
+                    let text = CodedText::new(
+                        "target_unknown_of",
+                        "{target} is no target of the upstream {upstream}",
+                    );
+                    text.with("target", url).with("upstream", name)
+                }
+            }));
         }
         Ok(report)
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use encke_io::lock;
 use encke_push::Name;
 use encke_server::{
-    ActionError, ActionReport, ActionResult, ActionValue, Actions, FieldShape, FieldValue, Ticket, Verb,
-    VerbField,
+    ActionError, ActionReport, ActionResult, ActionValue, Actions, CodedText, FieldShape, FieldValue, Ticket,
+    Verb, VerbField,
 };
 use encke_settings::notice::{self, Level};
 
@@ -50,14 +50,18 @@ impl Actions for LiveActions {
 
 impl LiveActions {
     fn end(&self, title: &str) -> ActionResult {
-        let refused = |reason: &str| Err(ActionError::Refused(format!("{title:?} {reason}")));
+        let refused = |text: CodedText| Err(ActionError::Refused(text.with("stream", format!("{title:?}"))));
         let stream = Name::parse(self.0.name_of(title).as_bytes()).ok().and_then(|name| self.0.find(&name));
-        let Some(stream) = stream else { return refused("is no stream of this server") };
+        let Some(stream) = stream else {
+            return refused(CodedText::new("stream_unknown", "{stream} is no stream of this server"));
+        };
         let source = lock(&stream.inner).source.as_ref().map(|card| {
             card.notice.is_stopped.store(true, Ordering::Release);
             (Arc::clone(&card.notice), card.origin.clone())
         });
-        let Some((source, origin)) = source else { return refused("has no source now") };
+        let Some((source, origin)) = source else {
+            return refused(CodedText::new("stream_without_source", "{stream} has no source now"));
+        };
         (source.wake)();
         notice::report(
             Level::Info,

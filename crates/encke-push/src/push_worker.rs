@@ -33,7 +33,7 @@ use super::publisher::{Accepted, ProgramCount, ProgramPublish};
 use super::side::SideTable;
 use encke_rights::{Act, Principal, Share};
 use encke_server::{
-    ActionError, ActionReport, ActionResult, Body, Exchange, Farewells, Fields, Inflation, Reply,
+    ActionError, ActionReport, ActionResult, Body, CodedText, Exchange, Farewells, Fields, Inflation, Reply,
     ResidentMailbox, spread_retry_ms,
 };
 
@@ -760,7 +760,8 @@ impl PushWorker {
         let count = known.map_or(0, |info| info.messages as u64);
         let Some(central) = &mut self.central else { return };
         if count == 0 && !elsewhere {
-            return ticket.resolve(Err(ActionError::Refused(format!("channel {channel} has no messages"))));
+            let text = CodedText::new("channel_empty", "channel {channel} has no messages");
+            return ticket.resolve(Err(ActionError::Refused(text.with("channel", channel))));
         }
         let results = central.delete(&[channel]);
         central.order(now, Requester::Operator { ticket, count, elsewhere }, results);
@@ -1168,23 +1169,29 @@ fn deleted_reply() -> Reply {
 
 /// The response to a failed or incomplete delete.
 fn not_deleted_reply(error: &PublishError, elsewhere: bool) -> Reply {
-    let reply = refusal(status(error), not_deleted_text(error, elsewhere));
+    let reply = refusal(status(error), not_deleted_text(error, elsewhere).to_string());
     if is_soon_over(error) { reply.with("Retry-After", RETRY_AFTER_S) } else { reply }
 }
 
 /// The reason of a failed or incomplete delete.
-fn not_deleted_text(error: &PublishError, elsewhere: bool) -> String {
+fn not_deleted_text(error: &PublishError, elsewhere: bool) -> CodedText {
     match error {
-        PublishError::Away => "the cluster is unreachable: nothing was deleted; retry".into(),
-        PublishError::Unanswered => {
-            "the cluster did not respond in time, and may have deleted the messages: retry".into()
+        PublishError::Away => {
+            CodedText::new("deletion_away", "the cluster is unreachable: nothing was deleted; retry")
         }
-        error if elsewhere => error.to_string(),
-        PublishError::NoSpace => "no space left to store the deletion: the messages are kept".into(),
-        PublishError::NotStored | PublishError::Stalled => {
-            "the deletion could not be stored: see the server's log; the server repeats it".into()
+        PublishError::Unanswered => CodedText::new(
+            "deletion_unanswered",
+            "the cluster did not respond in time, and may have deleted the messages: retry",
+        ),
+        error if elsewhere => error.to_string().into(),
+        PublishError::NoSpace => {
+            CodedText::new("deletion_no_space", "no space left to store the deletion: the messages are kept")
         }
-        error => error.to_string(),
+        PublishError::NotStored | PublishError::Stalled => CodedText::new(
+            "deletion_not_stored",
+            "the deletion could not be stored: see the server's log; the server repeats it",
+        ),
+        error => error.to_string().into(),
     }
 }
 

@@ -15,6 +15,7 @@ mod buffers;
 mod census;
 mod close;
 mod closing;
+mod coded_text;
 mod command;
 mod conn;
 mod conns;
@@ -82,6 +83,7 @@ mod worker;
 
 pub use census::household;
 pub use close::{CloseOrigin, CloseReason};
+pub use coded_text::CodedText;
 pub use conns::earlier;
 pub use drain_census::{Drained, OpenWork};
 pub use encke_session::tls::{Certified, TlsIdentity, TlsKnown};

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use encke_settings::SourceLine;
 use encke_stats::{Gathered, ListTicket, Ticket};
 
+use crate::coded_text::CodedText;
 use crate::request::{Kept, Request};
 
 /// Actions of an operator on one feature, on one worker.
@@ -120,8 +121,8 @@ pub enum ActionError {
     Unknown,
     /// The named field is missing, has another shape, or is unknown to the verb.
     Value(String),
-    /// The feature rejected the action; the text is its reason.
-    Refused(String),
+    /// The feature rejected the action, for this reason.
+    Refused(CodedText),
 }
 
 impl fmt::Display for ActionError {
@@ -129,7 +130,7 @@ impl fmt::Display for ActionError {
         match self {
             Self::Unknown => f.write_str("no feature offers this action"),
             Self::Value(field) => write!(f, "invalid value of `{field}`"),
-            Self::Refused(reason) => f.write_str(reason),
+            Self::Refused(reason) => reason.fmt(f),
         }
     }
 }

@@ -43,6 +43,18 @@ const CLEAN: &[(&str, &str)] = &[
     ("crates/encke-hub/src/f.rs", "//! F.\nuse crate::Item;\nuse crate::e::E;\npub struct F;\n"),
     ("crates/encke-hub/src/g.rs", "//! G.\npub mod h;\npub struct G;\nfn g() { h::h() }\n"),
     ("crates/encke-hub/src/g/h.rs", "//! H.\nuse super::G;\npub struct Item;\n"),
+    // No finding: an escape, a text in two places, and one of a test.
+    (
+        "console/src/messages/en/server.json",
+        "{\n  \"gone\": \"it \\\"went\\\"\",\n  \"full\": \"{n} are there\"\n}\n",
+    ),
+    (
+        "crates/encke-live/src/lib.rs",
+        "//! Live.\nfn a() { CodedText::new(\"gone\", \"it \\\"went\\\"\") }\n\
+         fn b() {\n CodedText::new(\n  \"full\",\n  \"{n} are there\",\n )\n}\n\
+         fn c() { CodedText::new(\"full\", \"{n} are there\") }\n\
+         #[cfg(test)]\nmod tests {\n fn a() { CodedText::new(\"x\", \"y\") }\n}\n",
+    ),
     ("crates/encke-io/Cargo.toml", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n"),
     ("crates/encke-server/Cargo.toml", "[dependencies]\nencke-io.workspace = true\n"),
     ("crates/encke-io/src/lib.rs", "//! Io.\n// SAFETY: it is.\nunsafe { clock_gettime() };\n"),
@@ -103,6 +115,10 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("translation", "docs/lab/ja/a.md", "## い\n"),
     ("translation", "docs/lab/ja/a.md", "11 ms\n"),
     ("translation", "docs/lab/zh-Hant/a.md", "`y`\n"),
+    ("coded", "crates/encke-live/src/lib.rs", "fn d() { CodedText::new(\"new\", \"it came\") }\n"),
+    ("coded", "crates/encke-live/src/lib.rs", "fn d() { CodedText::new(\"gone\", \"it went\") }\n"),
+    ("coded", "crates/encke-live/src/lib.rs", "fn d() { CodedText::new(CODE, \"it went\") }\n"),
+    ("coded", "console/src/messages/en/server.json", "  \"unused\": \"never\"\n"),
     ("metric", "docs/operations.md", "| `encke_gone_total` |\n"),
     ("metric", "crates/encke-hub/src/lib.rs", "fn c() { count(\"encke_new_total\") }\n"),
     (

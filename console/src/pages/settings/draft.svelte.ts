@@ -3,7 +3,7 @@
  * page, so that a look at another page loses nothing.
  */
 
-import { ApiError, get, send } from '../../lib/api';
+import { ApiError, get, send, spoken } from '../../lib/api';
 import { difference } from '../../lib/diff';
 import { sections, type Schema, type Section } from '../../lib/form';
 import { t } from '../../lib/i18n.svelte';
@@ -52,7 +52,9 @@ class Draft {
   readonly reason = $derived.by(() => {
     if (this.state === null) return null;
     if (!isAdmin()) return t('parts.view_only');
-    return this.state.edit ? null : (this.state.edit_reason ?? t('settings.not_editable'));
+    const { edit, edit_reason, edit_reason_code } = this.state;
+    if (edit) return null;
+    return edit_reason === null ? t('settings.not_editable') : spoken(edit_reason, edit_reason_code);
   });
   readonly editable = $derived(this.state !== null && this.reason === null && this.hasText);
   readonly problems = $derived<SettingsProblem[]>(this.check?.problems ?? []);

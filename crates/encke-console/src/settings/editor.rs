@@ -10,6 +10,7 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use encke_io::clock::Clock;
+use encke_server::CodedText;
 use encke_settings::BYTES_MAX;
 use encke_wire::method::Method;
 use serde::Deserialize;
@@ -25,7 +26,7 @@ use super::history::{VersionInfo, VersionList, VersionStore};
 use super::masking::{Reader, mask_text, mask_values};
 use super::patch::{CHANGES_MAX, PatchError, ValueChange, patched};
 use super::shape::SchemaShape;
-use crate::problem::ApiProblem;
+use crate::problem::{ApiProblem, reason_json};
 
 /// A request of `/api/v1/settings`. The caller has checked credentials and role.
 #[derive(Clone, Debug)]
@@ -197,7 +198,8 @@ impl SettingsEditor {
             "schema": 1,
             "file": running.file,
             "edit": reason.is_none(),
-            "edit_reason": reason,
+            "edit_reason": reason.as_ref().map(ToString::to_string),
+            "edit_reason_code": reason.as_ref().and_then(reason_json),
             "included": running.included,
             "etag": etag,
             "file_differs": file_differs,
@@ -217,31 +219,35 @@ impl SettingsEditor {
         running: &RunningSettings,
         content: Option<&FileContent>,
         is_admin: bool,
-    ) -> Option<String> {
+    ) -> Option<CodedText> {
         let Some(path) = &running.file else {
-            return Some("the server was started without a settings file: start it with -c FILE".into());
+            return Some(no_file());
         };
         if !running.console.edit {
-            let text = "editing is off: set edit = true in [console] of the settings file, and reload it";
-            return Some(text.into());
+            return Some(CodedText::new(
+                "edit_off",
+                "editing is off: set edit = true in [console] of the settings file, and reload it",
+            ));
         }
         if let Some(reason) = &running.fixed {
-            return Some(reason.clone());
+            return Some(reason.clone().into());
         }
         if !is_admin {
-            return Some("your role is view: only users with the role admin edit the settings".into());
+            return Some(CodedText::new(
+                "edit_role",
+                "your role is view: only users with the role admin edit the settings",
+            ));
         }
         match content {
             Some(content) => file::obstacle(&content.path),
-            None => file::read(path).err().map(|error| error.to_string()),
+            None => file::read(path).err().map(|error| error.to_string().into()),
         }
     }
 
     /// The file as it is on the disk.
     fn content(&self, running: &RunningSettings) -> Result<FileContent, ApiProblem> {
         let Some(path) = &running.file else {
-            let text = "the server was started without a settings file: start it with -c FILE";
-            return Err(ApiProblem::of("no-file", 409, text));
+            return Err(ApiProblem::of("no-file", 409, no_file()));
         };
         file::read(path).map_err(|error| failed(&error))
     }
@@ -279,7 +285,8 @@ impl SettingsEditor {
         let text = new(&content.text)?;
         let check = self.control.check(within_limit(&text)?, true);
         if check.problems.iter().any(|problem| problem.is_error) {
-            let text = "the settings are not valid, and the file is unchanged";
+            let text =
+                CodedText::new("settings_invalid", "the settings are not valid, and the file is unchanged");
             return Err(ApiProblem::of("settings", 422, text).with("problems", problems(&check)));
         }
         let audit = self.audit(&content.text, &text);
@@ -358,7 +365,7 @@ impl SettingsEditor {
     /// The response if another program has written the file after the check of If-Match.
     fn overtaken(&self, running: &RunningSettings) -> Result<ApiProblem, ApiProblem> {
         let content = self.content(running)?;
-        let text = "another program has changed the file since you read it";
+        let text = changed_by_program();
         Ok(ApiProblem::of("conflict", 412, text)
             .with("etag", self.etag(&content.text))
             .with("user", Value::Null)
@@ -387,11 +394,14 @@ impl SettingsEditor {
             }
             _ => (Value::Null, String::new(), content.modified_ms),
         };
-        let by = match (&user, address.as_str()) {
-            (Value::String(user), address) => format!("{user} from {address}"),
-            _ => "another program".into(),
+        let text = match &user {
+            Value::String(user) => {
+                let text =
+                    CodedText::new("changed", "{user} from {address} has changed the file since you read it");
+                text.with("user", user).with("address", address)
+            }
+            _ => changed_by_program(),
         };
-        let text = format!("{by} has changed the file since you read it");
         Err(ApiProblem::of("conflict", 412, text)
             .with("etag", etag)
             .with("user", user)
@@ -483,7 +493,9 @@ fn stored(store: &VersionStore, number: &str) -> Result<(VersionInfo, String), A
         Err(_) => None,
     };
     version.ok_or_else(|| {
-        ApiProblem::new(404, format!("there is no version {number}; see /api/v1/settings/history"))
+        let text =
+            CodedText::new("version_unknown", "there is no version {number}; see /api/v1/settings/history");
+        ApiProblem::new(404, text.with("number", number))
     })
 }
 
@@ -494,9 +506,18 @@ fn body<T: DeserializeOwned>(call: &SettingsCall) -> Result<T, ApiProblem> {
 
 fn within_limit(text: &str) -> Result<&str, ApiProblem> {
     if text.len() as u64 > BYTES_MAX {
-        return Err(ApiProblem::new(413, "the settings are larger than 1 MiB"));
+        let text = CodedText::new("settings_large", "the settings are larger than 1 MiB");
+        return Err(ApiProblem::new(413, text));
     }
     Ok(text)
+}
+
+fn no_file() -> CodedText {
+    CodedText::new("no_file", "the server was started without a settings file: start it with -c FILE")
+}
+
+fn changed_by_program() -> CodedText {
+    CodedText::new("changed_by_program", "another program has changed the file since you read it")
 }
 
 /// A file operation failed.

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use encke_io::files::{self, FileRights};
+use encke_server::CodedText;
 use encke_settings::BYTES_MAX;
 
 /// Bytes of one write. A settings file is usually smaller.
@@ -137,26 +138,27 @@ pub(crate) fn modified_ms(metadata: &Metadata) -> u64 {
 }
 
 /// Why the file cannot be replaced; `None` if nothing is known against it. `path` is behind all symbolic links.
-pub(crate) fn obstacle(path: &Path) -> Option<String> {
+pub(crate) fn obstacle(path: &Path) -> Option<CodedText> {
     let file = path.display();
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) => return Some(format!("cannot read {file}: {error}")),
+        Err(error) => return Some(format!("cannot read {file}: {error}").into()),
     };
     // A rename would succeed without this permission, but its absence is a request of the operator.
     if metadata.permissions().readonly() {
-        return Some(format!(
-            "{file} is read-only: allow its owner to write it with `{}`",
-            files::allow_writing(path)
-        ));
+        let text = CodedText::new(
+            "file_read_only",
+            "{file} is read-only: allow its owner to write it with `{command}`",
+        );
+        return Some(text.with("file", file).with("command", files::allow_writing(path)));
     }
     if let Err(error) = files::may_write(path) {
-        return Some(FileError::at(path, FileStep::Write)(error).to_string());
+        return Some(FileError::at(path, FileStep::Write)(error).to_string().into());
     }
     let folder = path.parent().unwrap_or(Path::new("/"));
     let error = files::may_write(folder).err()?;
     let text = "a new version is first written next to the file";
-    Some(format!("{}; {text}", FileError::at(folder, FileStep::Write)(error)))
+    Some(format!("{}; {text}", FileError::at(folder, FileStep::Write)(error)).into())
 }
 
 /// A replaced file, which can be put back.
@@ -608,6 +610,7 @@ pub(crate) mod tests {
         let mut permissions = fs::metadata(&file).expect("there").permissions();
         permissions.set_readonly(true);
         fs::set_permissions(&file, permissions).expect("own file");
-        assert!(obstacle(&file).expect("read-only").contains(&files::allow_writing(&file)));
+        let reason = obstacle(&file).expect("read-only").to_string();
+        assert!(reason.contains(&files::allow_writing(&file)), "{reason}");
     }
 }

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use encke_hub::{Draft, Form, Name};
+use encke_hub::{Draft, Form, Name, NameError};
 use encke_io::Token;
 use encke_server::{
-    ActionError, ActionReport, ActionResult, ActionValue, Actions, CloseReason, Engine, FieldShape,
-    FieldValue, Ticket, Verb, VerbField, WorkerSetup,
+    ActionError, ActionReport, ActionResult, ActionValue, Actions, CloseReason, CodedText, Engine,
+    FieldShape, FieldValue, Ticket, Verb, VerbField, WorkerSetup,
 };
 use encke_settings::{Level, notice};
 use encke_stats::Gathered;
@@ -103,7 +103,10 @@ fn text<'a>(value: &'a ActionValue, name: &str) -> Option<&'a str> {
 /// No channel can have this name.
 fn channel(value: &ActionValue) -> Result<Name, ActionError> {
     let given = text(value, "channel").ok_or_else(|| ActionError::Value("channel".to_owned()))?;
-    let refused = |error| ActionError::Refused(format!("invalid channel {given:?}: {error}"));
+    let refused = |error: NameError| {
+        let text = CodedText::new("channel_invalid", "invalid channel {channel}: {error}");
+        ActionError::Refused(text.with("channel", format!("{given:?}")).with("error", error))
+    };
     Name::parse(given.as_bytes()).map_err(refused)
 }
 
@@ -119,9 +122,11 @@ impl ChannelActions {
         let data = text(value, "text").unwrap_or_default().as_bytes().to_vec();
         let content_type = text(value, "content_type");
         if let Some(given) = content_type.filter(|given| !is_type(given)) {
-            let reason =
-                format!("invalid content_type {given:?}: expected a media type such as application/json");
-            return ticket.resolve(Err(ActionError::Refused(reason)));
+            let reason = CodedText::new(
+                "type_invalid",
+                "invalid content_type {type}: expected a media type such as application/json",
+            );
+            return ticket.resolve(Err(ActionError::Refused(reason.with("type", format!("{given:?}")))));
         }
         let draft = Draft {
             event: text(value, "event").map(Into::into),
@@ -136,7 +141,7 @@ impl ChannelActions {
                 Ok(Accepted::Queued { subscribers }) => {
                     Ok(report(subscribers.into(), "queued for the cluster".to_owned()))
                 }
-                Err(failure) => Err(ActionError::Refused(failure.to_string())),
+                Err(failure) => Err(ActionError::Refused(failure.to_string().into())),
             });
         });
     }
@@ -181,7 +186,8 @@ fn counted(ticket: Ticket<ActionResult>, tell: impl FnOnce(u64) + Send + 'static
             tell(count);
             ticket.resolve(Ok(ActionReport { affected: count, notes: Vec::new() }));
         }
-        None => ticket.resolve(Err(ActionError::Refused("the server is not running".to_owned()))),
+        None => ticket
+            .resolve(Err(ActionError::Refused(CodedText::new("not_running", "the server is not running")))),
     });
     Gathered::new(sum, |sum, part| *sum += part)
 }

@@ -8,6 +8,7 @@ use super::blocks::BlocksFull;
 use super::row::is_listed;
 use super::walk::{ConnClosing, ConnWalk, own_token};
 use crate::close::CloseReason;
+use crate::coded_text::CodedText;
 use crate::conn::ADMIN;
 use crate::core::Core;
 use crate::operate::{
@@ -91,7 +92,8 @@ impl Core {
     }
 
     fn close_one(&mut self, value: &ActionValue) -> ActionResult {
-        let gone = || ActionError::Refused("the connection has closed already".to_owned());
+        let gone =
+            || ActionError::Refused(CodedText::new("connection_gone", "the connection has closed already"));
         let token = match own_token(self, text(value, "id")?) {
             Ok(Some(token)) => token,
             // Another worker has it.
@@ -114,9 +116,10 @@ impl Core {
         let now_ns = self.now.mono_ns;
         let ends_ns = now_ns.saturating_add(seconds.saturating_mul(1_000_000_000));
         self.census.blocks.block(network, ends_ns, now_ns).map_err(|BlocksFull| {
-            ActionError::Refused(
-                "too many addresses are blocked: unblock some, or block their network".to_owned(),
-            )
+            ActionError::Refused(CodedText::new(
+                "blocks_full",
+                "too many addresses are blocked: unblock some, or block their network",
+            ))
         })?;
         let mut notes = vec!["open connections stay open: close_address closes them".to_owned()];
         if !self.policy.trusted_proxies.is_empty() {
@@ -132,8 +135,9 @@ impl Core {
         if self.census.blocks.unblock(network(value)?, self.now.mono_ns) {
             return Ok(ActionReport { affected: 1, notes: Vec::new() });
         }
-        Err(ActionError::Refused(
-            "this address is not blocked: the list `blocks` has all that are".to_owned(),
-        ))
+        Err(ActionError::Refused(CodedText::new(
+            "not_blocked",
+            "this address is not blocked: the list `blocks` has all that are",
+        )))
     }
 }

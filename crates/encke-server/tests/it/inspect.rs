@@ -4,9 +4,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use encke_server::{
-    ActionError, ActionReport, ActionResult, ActionValue, Answers, CloseReason, ConnDescription, ConnLimits,
-    Exchange, ExchangeKey, FieldValue, Handler, HandlerContext, Mount, Outcome, Pull, Pulled, Reply, Request,
-    Server, Socket, SocketMessage, Ticket, Upgrade, WorkerSetup,
+    ActionError, ActionReport, ActionResult, ActionValue, Answers, CloseReason, CodedText, ConnDescription,
+    ConnLimits, Exchange, ExchangeKey, FieldValue, Handler, HandlerContext, Mount, Outcome, Pull, Pulled,
+    Reply, Request, Server, Socket, SocketMessage, Ticket, Upgrade, WorkerSetup,
 };
 use encke_stats::{Cell, ListTicket, Query, Row, Rows, Sort, Value};
 
@@ -436,7 +436,8 @@ fn an_id_of_a_closed_connection_closes_nothing(on: Stand) {
     let place = |id: &str| id.rsplit_once('-').expect("a generation").0.to_owned();
     assert_eq!(place(&other), place(&id), "the slot is used again");
     assert_ne!(other, id);
-    let gone = Err(ActionError::Refused("the connection has closed already".into()));
+    let text = CodedText::new("connection_gone", "the connection has closed already");
+    let gone = Err(ActionError::Refused(text));
     assert_eq!(close(), gone);
     assert_eq!(second.get("/").status, 200, "the other connection is open");
     for stranger in ["", "7", &format!("ffff{}", &other[4..])] {
