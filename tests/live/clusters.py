@@ -1,8 +1,11 @@
 """Live streams on the nodes of a cluster, with a NATS server."""
+import contextlib
 import json
+import random
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 from containers import layout
 from harness import Fault, case, require
@@ -14,10 +17,14 @@ NODES = ("a", "b", "c")
 
 
 def free_port() -> int:
-    """A port for a node, whose settings must name it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port for a node, whose settings must name it. It is below the ports that the kernel itself gives to sockets: one of those could
+    be taken before the node has started."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(first * 2 // 3, first)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def nats(lab: LiveLab) -> str:
