@@ -276,7 +276,7 @@ impl ConsoleHandler {
         let Some(given) = given_token(request) else { return TokenCheck::Absent };
         let token = self.shared.token.as_bytes();
         let is_right = access::same(&given, token);
-        // Nobody guesses a long token. A program with an old one must not lock out others at its address that have the right one.
+        // A long token cannot be guessed. A program with an old one must not lock out others at its address.
         if is_right && token.len() >= UNGUESSABLE_BYTES {
             return TokenCheck::Right;
         }
@@ -303,7 +303,7 @@ impl ConsoleHandler {
     }
 }
 
-/// Minimum length in bytes of a token that nobody guesses, at any rate of requests: in hexadecimal digits 64 bits.
+/// Minimum length in bytes of a token that cannot be guessed at any rate of requests: in hexadecimal digits 64 bits.
 const UNGUESSABLE_BYTES: usize = 16;
 
 /// The result of comparing a request's token with the admin token.

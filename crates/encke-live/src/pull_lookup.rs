@@ -68,7 +68,7 @@ impl PullLookup {
 }
 
 impl LookupError<'_> {
-    /// Returns the text for listeners, who may not see names of files.
+    /// Returns the text for listeners, without names of files.
     pub(crate) fn public(&self) -> String {
         match self {
             Self::Trust(_) => "the authorities of live.tls cannot be read".to_owned(),

@@ -9,9 +9,9 @@ use encke_settings::{Secret, SecretError};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PullTokenError {
-    /// It cannot be read.
+    /// The file or variable cannot be read.
     Secret(SecretError),
-    /// It has bytes that a header field cannot have (RFC 9110, section 11.2), such as spaces.
+    /// The token has bytes, such as spaces, that no header field can have (RFC 9110, section 11.2).
     Malformed,
 }
 

@@ -161,7 +161,7 @@ impl LiveSettings {
         Trust::of(&self.tls).map(drop)
     }
 
-    /// Reads the tokens of `pull`. Returns those that cannot be used: the numbers of the channel and of the URL, and the reason.
+    /// Reads the tokens of `pull`. Returns the unusable ones: the numbers of the channel and of the URL, and the reason.
     pub fn try_tokens(&self) -> Vec<(usize, usize, PullTokenError)> {
         let pulls = self.channel.iter().enumerate().flat_map(|(channel, rules)| {
             rules.pull.iter().enumerate().map(move |(number, pull)| (channel, number, pull))

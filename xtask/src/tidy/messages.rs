@@ -46,7 +46,7 @@ pub(super) fn coded(tree: &Tree, findings: &mut TidyFindings) {
     }
 }
 
-/// Returns the messages of a catalogue with one message a line. The escapes of JSON that they need are those of Rust.
+/// Returns the messages of a catalogue with one message a line. Quotes and backslashes have the same escapes in JSON and in Rust.
 fn catalogue(text: &str) -> BTreeMap<String, String> {
     let messages = text.lines().filter_map(|line| {
         let message = line.trim().trim_end_matches(',').strip_prefix('"')?.strip_suffix('"')?;
