@@ -59,6 +59,9 @@ const HEAD_BYTES_MAX: u64 = 16 * 1024;
 /// Maximum time to wait for the end of a cancelled call.
 const HALT_WAIT: Duration = Duration::from_secs(5);
 
+/// Time after which a cancel is repeated: wine loses a cancel that comes while the call sends.
+const CANCEL_AGAIN: Duration = Duration::from_millis(20);
+
 /// The age from which a question for the progress of a call ends it, where the system does not report the progress.
 const MEASURE_AFTER: Duration = Duration::from_secs(1);
 
@@ -375,11 +378,22 @@ impl Transmission {
 
     /// Cancels the call, and waits for its end, once. Returns its result; `None` if it does not end in time.
     fn cancel(&self) -> Option<(NTSTATUS, u64)> {
+        self.cancel_within(HALT_WAIT)
+    }
+
+    fn cancel_within(&self, time: Duration) -> Option<(NTSTATUS, u64)> {
         let part = self.part();
-        // SAFETY: the socket is open, and the block of the call only names it.
-        let _is_over = unsafe { CancelIoEx(part.socket as HANDLE, part.overlapped.get()) };
-        let time = if part.is_given_up.get() { Duration::ZERO } else { HALT_WAIT };
-        let result = self.result_within(time);
+        let time = if part.is_given_up.get() { Duration::ZERO } else { time };
+        let begun = Instant::now();
+        let result = loop {
+            // SAFETY: the socket is open, and the block of the call only names it.
+            let _is_over = unsafe { CancelIoEx(part.socket as HANDLE, part.overlapped.get()) };
+            let left = time.saturating_sub(begun.elapsed());
+            let result = self.result_within(left.min(CANCEL_AGAIN));
+            if result.is_some() || left <= CANCEL_AGAIN {
+                break result;
+            }
+        };
         part.is_given_up.set(result.is_none());
         result
     }
@@ -426,67 +440,4 @@ impl FileEnd {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Read as _;
-    use std::os::windows::io::AsSocket as _;
-
-    use super::*;
-    use crate::files::{Links, Patience, Root};
-
-    #[test]
-    fn progress_counts_no_byte_twice() {
-        let info = |out, again, in_flight| ws::TCP_INFO_v0 {
-            BytesOut: out,
-            BytesRetrans: again,
-            BytesInFlight: in_flight,
-            ..ws::TCP_INFO_v0::default()
-        };
-        for (info, expected) in [(info(10, 0, 4), 6), (info(10, 3, 4), 3), (info(10, 9, 4), 0)] {
-            assert_eq!(acknowledged_of(&info), expected);
-        }
-    }
-
-    #[test]
-    fn a_call_starts_only_if_its_progress_is_reported() {
-        let folder = std::env::temp_dir().join(format!("encke-transmit-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a directory");
-        std::fs::write(folder.join("a"), vec![b'a'; FILE_BYTES_MIN as usize]).expect("written");
-        let root = Root::new(&folder).expect("a root");
-        let file = Arc::new(root.open(b"a", Links::Deny, Patience::Patient).expect("opened"));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-        let (mut peer, _) = listener.accept().expect("accepted");
-        let port = Arc::new(Port::new().expect("a port"));
-        let sender = FileSender::new(TransmitRule::Observed, &port, Token::NONE);
-        let ahead = FileAhead { file: &file, offset: 0, left: FILE_BYTES_MIN, head_bytes: 0 };
-        let mut flight = FileFlight::none();
-        assert!(flight.fits(sender, &ahead));
-        flight.start(stream.as_socket(), sender, std::iter::empty(), &ahead);
-        // Wine does not report the progress.
-        assert_eq!(flight.is_grounded, !reports_progress());
-        assert_eq!(flight.transmission.is_none(), flight.is_grounded);
-        flight.halt();
-        drop(stream);
-        let mut received = Vec::new();
-        let _end = peer.read_to_end(&mut received);
-        assert!(!flight.is_grounded || received.is_empty(), "nothing was sent");
-        drop((file, root));
-        std::fs::remove_dir_all(&folder).expect("removed");
-    }
-
-    #[test]
-    fn only_server_editions_that_report_progress_transmit_files() {
-        for (test_edition, server, reports, expected) in [
-            (None, true, true, TransmitRule::Observed),
-            (None, false, true, TransmitRule::Never),
-            (None, true, false, TransmitRule::Never),
-            (Some("server"), false, false, TransmitRule::Always),
-            (Some("client"), true, true, TransmitRule::Never),
-            (Some("other"), true, true, TransmitRule::Observed),
-            (Some(""), false, true, TransmitRule::Never),
-        ] {
-            let found = rule_on(test_edition, || server, || reports);
-            assert_eq!(found, expected, "{test_edition:?}, server: {server}, reports progress: {reports}");
-        }
-    }
-}
+mod tests;
