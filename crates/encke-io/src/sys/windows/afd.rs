@@ -454,3 +454,48 @@ impl Drop for Afd {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::windows::io::AsSocket as _;
+
+    use super::*;
+    use crate::files::{Links, Patience, Root};
+    use crate::sending::FileAhead;
+    use crate::sys::windows::transmit::FileFlight;
+
+    /// Longer than any event takes that a test waits for.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Service providers cannot be installed for a test: this one only says that there is one.
+    #[test]
+    fn under_a_layered_provider_sockets_are_polled_and_files_are_read() {
+        let mut afd = Afd::transmitting(TransmitRule::Always).expect("a port");
+        assert!(!afd.layered, "this machine has none");
+        afd.layered = true;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let mut peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (stream, _) = listener.accept().expect("accepted");
+        assert_eq!(base_handle(stream.as_socket()), stream.as_raw_socket() as HANDLE);
+        let token = Token { index: 3, generation: 7 };
+        let read = Interest { read: true, ..Interest::default() };
+        afd.add(stream.as_socket(), token, read).expect("added by its base handle");
+        peer.write_all(b"!").expect("sent");
+        let mut ready = None;
+        while ready.is_none() {
+            let taken = afd.take_packets(Some(PATIENCE), |token, found| ready = Some((token, found)));
+            assert_ne!(taken.expect("the system waits"), 0, "no event has come");
+        }
+        assert!(ready.is_some_and(|(of, found)| of == token && found.read), "{ready:?}");
+        let program = std::env::current_exe().expect("its path");
+        let root = Root::new(program.parent().expect("a directory")).expect("a root");
+        let name = program.file_name().expect("a name").as_encoded_bytes();
+        let file = Arc::new(root.open(name, Links::Deny, Patience::Patient).expect("opened"));
+        let ahead = FileAhead { file: &file, offset: 0, left: 1 << 20, head_bytes: 0 };
+        assert!(!FileFlight::none().fits(afd.file_sender(token), &ahead), "a provider could change the call");
+        afd.layered = false;
+        assert!(FileFlight::none().fits(afd.file_sender(token), &ahead));
+    }
+}

@@ -122,6 +122,9 @@ struct FolderWatch {
 struct FolderPart {
     overlapped: UnsafeCell<OVERLAPPED>,
     buffer: UnsafeCell<[u32; BUFFER_WORDS]>,
+    /// Shows a test whether the part still exists.
+    #[cfg(test)]
+    witness: std::sync::Arc<()>,
 }
 
 impl FolderWatch {
@@ -129,6 +132,8 @@ impl FolderWatch {
         let part = Box::new(FolderPart {
             overlapped: UnsafeCell::new(OVERLAPPED::default()),
             buffer: UnsafeCell::new([0; BUFFER_WORDS]),
+            #[cfg(test)]
+            witness: std::sync::Arc::default(),
         });
         Self { handle, part: NonNull::from(Box::leak(part)), is_pending: false, file, count: 1 }
     }
@@ -141,7 +146,7 @@ impl FolderWatch {
     /// Starts a call.
     fn begin(&mut self, event: HANDLE) -> io::Result<()> {
         assert!(!self.is_pending, "one call at a time");
-        let FolderPart { overlapped, buffer } = self.part();
+        let FolderPart { overlapped, buffer, .. } = self.part();
         // SAFETY: no call is pending, so the kernel does not write to the part until this call; then only the kernel does, until
         // the call has ended. The part stays where it is until then (INVARIANT).
         let begun = unsafe {
@@ -188,7 +193,7 @@ impl FolderWatch {
         }
         self.is_pending = false;
         let status = self.status();
-        let FolderPart { overlapped, buffer } = self.part();
+        let FolderPart { overlapped, buffer, .. } = self.part();
         // SAFETY: the call has ended, so the kernel has stopped writing to the part; this value is borrowed as long as the
         // slice lives, and begins no other call meanwhile.
         let written = unsafe {
@@ -312,12 +317,18 @@ impl Changes {
     ///
     /// # Errors
     /// None: a directory that cannot be watched any more is reported as gone.
-    pub fn read(&mut self, mut each: impl FnMut(Change)) -> io::Result<()> {
+    pub fn read(&mut self, each: impl FnMut(Change)) -> io::Result<()> {
+        self.read_within(READ_PASSES_MAX, each);
+        Ok(())
+    }
+
+    /// Reads notifications in at most `passes_max` looks at all directories. Rings the bell again if there may be more.
+    fn read_within(&mut self, passes_max: usize, mut each: impl FnMut(Change)) {
         self.bell().silence();
         self.free_ended();
         // A new call resets the event of all. So this looks again until no call has ended, or rings itself.
         let mut gone = Vec::new();
-        for _ in 0..READ_PASSES_MAX {
+        for _ in 0..passes_max {
             let mut is_quiet = true;
             for (&id, watch) in &mut self.folders {
                 let Some((status, written)) = watch.take_result() else { continue };
@@ -332,11 +343,10 @@ impl Changes {
                 each(Change::Gone(id));
             }
             if is_quiet {
-                return Ok(());
+                return;
             }
         }
         self.bell().ring();
-        Ok(())
     }
 
     /// Stops a watch.
@@ -498,7 +508,86 @@ fn file_system(file: HANDLE) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
+
+    /// The time between two looks at what the system does on its own threads.
+    const POLL: Duration = Duration::from_millis(1);
+
+    /// A directory that is watched, and removed at the end.
+    struct WatchedDirectory(PathBuf);
+
+    impl WatchedDirectory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("encke-changes-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).expect("a directory");
+            Self(path)
+        }
+
+        /// A watch without a call.
+        fn watch(&self) -> FolderWatch {
+            let folder = OpenFile::folder(&self.0).expect("a directory");
+            FolderWatch::new(reopen(&folder).expect("opened once more"), folder.id())
+        }
+    }
+
+    impl Drop for WatchedDirectory {
+        fn drop(&mut self) {
+            let _may_be_open = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn reading_ends_after_its_passes_and_rings_for_the_rest() {
+        let directory = WatchedDirectory::new("passes");
+        let mut changes = Changes::new().expect("sockets and events");
+        let id = changes.watch_path(&directory.0).expect("local");
+        std::fs::write(directory.0.join("a"), "x").expect("written");
+        let is_rung = |changes: &Changes| changes.bell().is_rung.load(Ordering::Acquire);
+        while !is_rung(&changes) || !changes.folders.values().all(FolderWatch::has_ended) {
+            std::thread::park_timeout(POLL);
+        }
+        changes.read_within(0, |change| panic!("{change:?} was read without a pass"));
+        assert!(is_rung(&changes), "the rest waits for a ring");
+        let mut told = Vec::new();
+        changes.read(|change| told.push(change)).expect("it never fails");
+        assert!(told.contains(&Change::Entry(id, b"a".to_vec())), "{told:?}");
+    }
+
+    #[test]
+    fn a_part_is_freed_only_without_a_pending_call() {
+        let directory = WatchedDirectory::new("part");
+        let unused = directory.watch();
+        let witness = Arc::clone(&unused.part().witness);
+        drop(unused);
+        assert_eq!(Arc::strong_count(&witness), 1, "no call was made");
+        let wait = EventWait::new(Rings::Always, (), |()| {}).expect("a wait");
+        let mut pending = directory.watch();
+        let witness = Arc::clone(&pending.part().witness);
+        pending.begin(wait.event()).expect("local");
+        // Dropped without a cancel. The system ends the call when the handle is closed, perhaps later.
+        assert!(!pending.has_ended());
+        drop(pending);
+        assert_eq!(Arc::strong_count(&witness), 2, "the kernel may still write to it");
+    }
+
+    #[test]
+    fn a_call_that_does_not_end_is_given_up() {
+        let directory = WatchedDirectory::new("endless");
+        let mut changes = Changes::new().expect("sockets and events");
+        let mut endless = directory.watch();
+        let witness = Arc::clone(&endless.part().witness);
+        // As a call whose end the system never reports.
+        // SAFETY: no call was made, so nothing else uses the block.
+        unsafe { (*endless.part().overlapped.get()).Internal = STATUS_PENDING as usize };
+        endless.is_pending = true;
+        changes.ending.push(endless);
+        drop(changes);
+        assert_eq!(Arc::strong_count(&witness), 2, "its memory stays allocated");
+    }
 
     /// A buffer as the system fills it, with these names.
     fn buffer(names: &[&[u16]]) -> Vec<u8> {

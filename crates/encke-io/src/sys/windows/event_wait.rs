@@ -155,4 +155,21 @@ mod tests {
             assert!(calls.try_recv().is_err(), "the wait had ended");
         }
     }
+
+    #[test]
+    fn a_wait_that_the_system_cannot_end_is_not_freed() {
+        let context: Arc<()> = Arc::default();
+        let mut wait = EventWait::new(Rings::Always, Arc::clone(&context), |_| {}).expect("a wait");
+        let WaitState::Registered(handle) =
+            std::mem::replace(&mut wait.state, WaitState::Registered(std::ptr::null_mut()))
+        else {
+            panic!("a new wait is registered");
+        };
+        wait.end();
+        assert!(matches!(wait.state, WaitState::Lost), "no wait has this handle");
+        drop(wait);
+        assert_eq!(Arc::strong_count(&context), 2, "the function may still be called");
+        // SAFETY: the wait was registered and not unregistered before. Its part stays allocated.
+        assert_ne!(unsafe { UnregisterWaitEx(handle, INVALID_HANDLE_VALUE) }, 0);
+    }
 }

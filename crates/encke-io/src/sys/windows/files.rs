@@ -682,12 +682,12 @@ mod tests {
         }
         assert!(may_write(&scene.0.join("site")).is_ok());
         assert_eq!(may_write(&scene.0.join("none")).expect_err("none").kind(), io::ErrorKind::NotFound);
-        let mut permissions = std::fs::metadata(&file).expect("there").permissions();
+        let before = std::fs::metadata(&file).expect("there").permissions();
+        let mut permissions = before.clone();
         permissions.set_readonly(true);
-        std::fs::set_permissions(&file, permissions.clone()).expect("own file");
-        assert_eq!(may_write(&file).expect_err("read-only").kind(), io::ErrorKind::PermissionDenied);
-        permissions.set_readonly(false);
         std::fs::set_permissions(&file, permissions).expect("own file");
+        assert_eq!(may_write(&file).expect_err("read-only").kind(), io::ErrorKind::PermissionDenied);
+        std::fs::set_permissions(&file, before).expect("own file");
     }
 
     #[test]
