@@ -155,6 +155,10 @@ pub(crate) fn attend(
     for note in service.notes() {
         notice::report(Level::Warn, note);
     }
+    for (name, error) in signals.unavailable() {
+        let text = format!("cannot create {name}: {error}; other processes cannot send this signal");
+        notice::report(Level::Warn, &text);
+    }
     let manager = Manager::of_this_process();
     manager.tell(&ServiceState::Ready);
     let status = obey(&mut service, &signals, &manager, hang_up);
@@ -621,17 +625,20 @@ mod tests {
 
     #[test]
     fn an_authority_lies_in_the_folder_of_state_or_in_the_users() {
-        let at = |named: Option<&str>, variables: &[(&str, &str)]| {
+        let at = |named: Option<&str>, variables: &[(&str, PathBuf)]| {
             let variable = |name: &str| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
             };
-            state_folder(named.map(Path::new), variable).map(|path| path.display().to_string())
+            state_folder(named.map(Path::new), variable)
         };
-        let both = [("XDG_STATE_HOME", "/users/ann/state"), ("HOME", "/users/ann")];
-        assert_eq!(at(Some("/var/lib/encke"), &both).ok().as_deref(), Some("/var/lib/encke"));
-        assert_eq!(at(None, &both).ok().as_deref(), Some("/users/ann/state/encke"));
-        assert_eq!(at(None, &both[1..]).ok().as_deref(), Some("/users/ann/.local/state/encke"));
-        let relative = [("XDG_STATE_HOME", "state"), ("HOME", "")];
+        // On Windows an absolute path has a drive.
+        let ann = std::path::absolute("/users/ann").expect("a path");
+        let both = [("XDG_STATE_HOME", ann.join("state")), ("HOME", ann.clone())];
+        assert_eq!(at(Some("/var/lib/encke"), &both).ok(), Some("/var/lib/encke".into()));
+        assert_eq!(at(None, &both).ok(), Some(ann.join("state/encke")));
+        assert_eq!(at(None, &both[1..]).ok(), Some(ann.join(".local/state/encke")));
+        assert_eq!(at(None, &[("LOCALAPPDATA", ann.join("local"))]).ok(), Some(ann.join("local/encke")));
+        let relative = [("XDG_STATE_HOME", "state".into()), ("HOME", "".into())];
         let failure = at(None, &relative).expect_err("nowhere").to_string();
         assert!(failure.contains("server.state_dir"), "{failure}");
     }

@@ -103,6 +103,11 @@ impl Signals {
         }
     }
 
+    /// Ways in which signals cannot reach this process, with the reasons: none on this system.
+    pub const fn unavailable(&self) -> &[(String, io::Error)] {
+        &[]
+    }
+
     /// Runs `act` while this thread receives the signals with their default effect: each but SIGPIPE and SIGXFSZ ends the
     /// process. For a wait that the user may interrupt, before the server starts.
     pub fn unblocked<T>(&self, act: impl FnOnce() -> T) -> T {

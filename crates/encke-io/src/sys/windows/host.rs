@@ -296,7 +296,9 @@ pub(super) fn arrive(signal: Signal) {
 /// The signals of this process: ^C, ^Break and the end of the console, and one named event for each [`Signal`],
 /// `Global\\encke-PID-stop`, `-interrupt`, `-reload`, `-reopen` and `-handover`, which [`send_signal`] sets. Only this process's user,
 /// administrators and the system may set them, from any session.
-pub struct Signals(());
+pub struct Signals {
+    unavailable: Vec<(String, io::Error)>,
+}
 
 impl Signals {
     /// Receives the signals from now on. Call this before the first thread starts, at most once.
@@ -304,12 +306,14 @@ impl Signals {
         lock(&ARRIVED).are_awaited = true;
         // SAFETY: `on_console` may run at any moment, on a thread of the system.
         let _no_console = unsafe { SetConsoleCtrlHandler(Some(on_console), 1) };
-        let events: Vec<(Signal, OwnedHandle)> = SIGNALS
-            .into_iter()
-            .filter_map(|(signal, name)| Some((signal, create_event(std::process::id(), name)?)))
-            .collect();
+        let SignalEvents { events, unavailable } = SignalEvents::create(std::process::id());
         let _no_thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || watch(&events));
-        Self(())
+        Self { unavailable }
+    }
+
+    /// Ways in which signals cannot reach this process: names of events that could not be created, with the reasons.
+    pub fn unavailable(&self) -> &[(String, io::Error)] {
+        &self.unavailable
     }
 
     /// Runs `act` while the console's signals have their default effect: they end the process.
@@ -367,22 +371,53 @@ fn watch(events: &[(Signal, OwnedHandle)]) {
     }
 }
 
-fn event_name(pid: u32, name: &str) -> Vec<u16> {
-    // Names without `Global\` belong to one session, and services have their own.
-    format!("Global\\encke-{pid}-{name}\0").encode_utf16().collect()
+/// The name of an event. Names without `Global\` belong to one session, and services have their own.
+fn event_name(pid: u32, name: &str) -> String {
+    format!("Global\\encke-{pid}-{name}")
 }
 
-fn create_event(pid: u32, name: &str) -> Option<OwnedHandle> {
-    let name = event_name(pid, name);
-    let descriptor = security::for_owner_and_administrators("GA", "").ok()?;
+fn zero_terminated(name: &str) -> Vec<u16> {
+    name.encode_utf16().chain([0]).collect()
+}
+
+/// The events of a process, and the names of those that could not be created, with the reasons.
+#[derive(Default)]
+struct SignalEvents {
+    events: Vec<(Signal, OwnedHandle)>,
+    unavailable: Vec<(String, io::Error)>,
+}
+
+impl SignalEvents {
+    fn create(pid: u32) -> Self {
+        let mut created = Self::default();
+        for (signal, name) in SIGNALS {
+            let name = event_name(pid, name);
+            match create_event(&name) {
+                Ok(event) => created.events.push((signal, event)),
+                Err(error) => created.unavailable.push((name, error)),
+            }
+        }
+        created
+    }
+}
+
+/// Creates an event.
+///
+/// # Errors
+/// Another process has created it, and may set it; or the system's error.
+fn create_event(name: &str) -> io::Result<OwnedHandle> {
+    let name = zero_terminated(name);
+    let descriptor = security::for_owner_and_administrators("GA", "")?;
     let attributes = descriptor.attributes();
     // SAFETY: the name ends with a zero; name and attributes live until the call returns.
     let handle = unsafe { CreateEventW(&raw const attributes, 0, 0, name.as_ptr()) };
-    // Another process has made it, and may set it.
-    let is_foreign = io::Error::last_os_error().raw_os_error() == Some(ERROR_ALREADY_EXISTS as i32);
+    let error = io::Error::last_os_error();
+    if handle.is_null() {
+        return Err(error);
+    }
     // SAFETY: the handle was opened above, and nothing else knows of it.
-    let event = (!handle.is_null()).then(|| unsafe { OwnedHandle::from_raw_handle(handle) });
-    event.filter(|_| !is_foreign)
+    let event = unsafe { OwnedHandle::from_raw_handle(handle) };
+    if error.raw_os_error() == Some(ERROR_ALREADY_EXISTS as i32) { Err(error) } else { Ok(event) }
 }
 
 /// Sends a signal to a process that receives [`Signals`]. This process gets it without its event, which another program may have
@@ -404,7 +439,7 @@ pub fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
 /// Sets the event of a process for a signal.
 fn set_event(pid: u32, signal: Signal) -> io::Result<()> {
     let name = SIGNALS.iter().find(|(known, _)| *known == signal).map_or("", |(_, name)| *name);
-    let name = event_name(pid, name);
+    let name = zero_terminated(&event_name(pid, name));
     // SAFETY: the name ends with a zero and lives until the call returns.
     let handle = unsafe { OpenEventW(EVENT_MODIFY_STATE, 0, name.as_ptr()) };
     if handle.is_null() {
@@ -433,6 +468,23 @@ mod tests {
             assert_eq!(signals.wait(), signal);
         }
         assert!(send_signal(u32::MAX, Signal::HangUp).is_err(), "there is no such process");
+    }
+
+    #[test]
+    fn events_that_another_process_has_created_are_unavailable() {
+        // No process has this id: it is no multiple of 4.
+        let pid = std::process::id() | 1;
+        let SignalEvents { events, unavailable } = SignalEvents::create(pid);
+        assert_eq!((events.len(), unavailable.len()), (SIGNALS.len(), 0), "{unavailable:?}");
+        let SignalEvents { events: again, unavailable } = SignalEvents::create(pid);
+        assert!(again.is_empty(), "another process could send signals to this one");
+        let names: Vec<&str> = unavailable.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names[2], format!("Global\\encke-{pid}-reload"));
+        for (name, error) in &unavailable {
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{name}: {error}");
+        }
+        drop(events);
+        assert_eq!(SignalEvents::create(pid).events.len(), SIGNALS.len(), "they are free again");
     }
 
     #[test]
