@@ -27,10 +27,12 @@ fn the_process_of_the_service() {
     let Some(place) = words.iter().position(|word| word == MARK) else { return };
     let (name, file) = (words[place + 1].clone(), PathBuf::from(&words[place + 2]));
     let fails = name.ends_with("fails");
+    let panics = name.ends_with("panics");
     let main = move || {
         if fails {
             return 7;
         }
+        assert!(!panics, "as a fault of the program");
         let signals = Signals::block();
         host::redirect_errors(&file).expect("a file");
         service::set_phase(ServicePhase::Running);
@@ -151,6 +153,20 @@ fn a_service_that_fails_reports_its_status() {
         other => panic!("{other:?}"),
     }
     service::report_error(&installed.name, "a text for the event log");
+}
+
+#[test]
+fn a_service_whose_main_function_panics_ends_with_status_1() {
+    let _alone = lock(&MANAGER);
+    let Some(installed) = InstalledService::new("panics") else { return };
+    match service::start(&installed.name) {
+        Err(ServiceManagerError::Ended(name, 1)) => assert_eq!(name, installed.name),
+        other => panic!("{other:?}"),
+    }
+    assert!(
+        matches!(service::stop(&installed.name), Err(ServiceManagerError::NotRunning(_))),
+        "it has ended"
+    );
 }
 
 #[test]

@@ -146,21 +146,30 @@ impl CurrentUser {
 
     /// The identifier as a text: `S-1-5-…`.
     fn text(&self) -> io::Result<String> {
-        let mut text = std::ptr::null_mut();
-        // SAFETY: the identifier lies in this buffer, and the call writes one pointer.
-        if unsafe { ConvertSidToStringSidW(self.sid(), &raw mut text) } == 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let memory = LocalMemory(text.cast());
-        // SAFETY: the system has allocated a text that ends with a zero, and it lives until `memory` is dropped.
-        let units = unsafe {
-            let len = (0..).take_while(|&at| *text.add(at) != 0).count();
-            std::slice::from_raw_parts(text, len)
-        };
-        let found = String::from_utf16_lossy(units);
-        drop(memory);
-        Ok(found)
+        // SAFETY: the identifier lies in this buffer.
+        unsafe { sid_text(self.sid()) }
     }
+}
+
+/// An identifier as a text.
+///
+/// # Safety
+/// `sid` is a valid identifier.
+unsafe fn sid_text(sid: PSID) -> io::Result<String> {
+    let mut text = std::ptr::null_mut();
+    // SAFETY: the caller vouches for the identifier, and the call writes one pointer.
+    if unsafe { ConvertSidToStringSidW(sid, &raw mut text) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let memory = LocalMemory(text.cast());
+    // SAFETY: the system has allocated a text that ends with a zero, and it lives until `memory` is dropped.
+    let units = unsafe {
+        let len = (0..).take_while(|&at| *text.add(at) != 0).count();
+        std::slice::from_raw_parts(text, len)
+    };
+    let found = String::from_utf16_lossy(units);
+    drop(memory);
+    Ok(found)
 }
 
 /// The descriptor of an object to which only this process's user, the administrators and the system have `rights`: `GA`, or `FA`
@@ -261,12 +270,44 @@ fn is_owner_trusted(name: &[u16]) -> io::Result<bool> {
     if done == 0 || owner.is_null() {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both identifiers are valid, and live in buffers that outlive the calls.
-    Ok(unsafe {
+    // SAFETY: both identifiers are valid, and live in buffers that outlive the call.
+    Ok(unsafe { is_trusted_owner(owner, &user) })
+}
+
+/// Whether files of this owner are trusted: administrators, the system, or this user.
+///
+/// # Safety
+/// `owner` is a valid identifier.
+unsafe fn is_trusted_owner(owner: PSID, user: &CurrentUser) -> bool {
+    // SAFETY: the caller vouches for the one identifier, and the other lives in its buffer.
+    unsafe {
         IsWellKnownSid(owner, WinBuiltinAdministratorsSid) != 0
             || IsWellKnownSid(owner, WinLocalSystemSid) != 0
             || EqualSid(owner, user.sid()) != 0
-    })
+    }
+}
+
+/// The entries of a descriptor's list: who, which rights, and which objects inherit them.
+#[cfg(test)]
+pub(super) fn entries(descriptor: &SecurityDescriptor) -> io::Result<Vec<(String, u32, u32)>> {
+    use windows_sys::Win32::Security::{ACCESS_ALLOWED_ACE, GetAce};
+    let list = descriptor.list()?;
+    // SAFETY: the list is a part of the descriptor, which the caller keeps.
+    let count = unsafe { (*list).AceCount };
+    (0..count)
+        .map(|number| {
+            let mut entry = std::ptr::null_mut();
+            // SAFETY: as above. Every entry of a list that permits has this structure, and ends with an identifier.
+            unsafe {
+                if GetAce(list, number.into(), &raw mut entry) == 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                let entry = entry.cast::<ACCESS_ALLOWED_ACE>();
+                let who = sid_text((&raw mut (*entry).SidStart).cast())?;
+                Ok((who, (*entry).Mask, (*entry).Header.AceFlags.into()))
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -294,5 +335,23 @@ mod tests {
         assert!(is_trusted(&path.join("file")).expect("readable"), "it belongs to this user");
         assert!(is_trusted(&path.join("missing")).is_err());
         std::fs::remove_dir_all(&path).expect("it was made here");
+    }
+
+    #[test]
+    fn administrators_the_system_and_this_user_are_trusted_and_no_others() {
+        let user = CurrentUser::find().expect("this process has a user");
+        let own = user.text().expect("a text");
+        // Everyone, users, the account of the service and that of other services, anonymous, another user, and one of this domain.
+        let others = ["WD", "BU", "NS", "LS", "AN", "S-1-5-21-1-2-3-1001", &format!("{own}-1")];
+        let trusted = ["BA", "SY", &own];
+        for (owner, expected) in
+            trusted.map(|owner| (owner, true)).into_iter().chain(others.map(|owner| (owner, false)))
+        {
+            let descriptor = SecurityDescriptor::of(&format!("O:{owner}")).expect(owner);
+            let sid = descriptor.owner().expect("named");
+            assert!(!sid.is_null(), "{owner}");
+            // SAFETY: the identifier is a part of the descriptor, which lives until the call returns.
+            assert_eq!(unsafe { is_trusted_owner(sid, &user) }, expected, "{owner}");
+        }
     }
 }

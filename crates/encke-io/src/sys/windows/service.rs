@@ -168,13 +168,7 @@ pub fn is_installed(name: &str) -> Result<bool, ServiceManagerError> {
 /// # Errors
 /// The directory belongs to another user, is a link or no directory, or the system's error.
 pub fn make_directory(path: &Path, access: ServiceAccess) -> Result<(), ServiceManagerError> {
-    // FILE_GENERIC_READ | FILE_GENERIC_EXECUTE, and with them FILE_GENERIC_WRITE | DELETE.
-    let rights = match access {
-        ServiceAccess::Read => "0x1200a9",
-        ServiceAccess::Write => "0x1301bf",
-    };
-    let text = format!("O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;{rights};;;NS)");
-    let made = SecurityDescriptor::of(&text).and_then(|rights| security::make_directory(path, &rights));
+    let made = directory_rights(access).and_then(|rights| security::make_directory(path, &rights));
     match made {
         Ok(true) => Ok(()),
         Ok(false) => Err(ServiceManagerError::ForeignDirectory(path.to_owned())),
@@ -182,6 +176,16 @@ pub fn make_directory(path: &Path, access: ServiceAccess) -> Result<(), ServiceM
             Err(ServiceManagerError::System(format!("cannot create the directory {}", path.display()), error))
         }
     }
+}
+
+/// The descriptor of a directory of [`make_directory`]. Files and directories in it inherit its entries.
+fn directory_rights(access: ServiceAccess) -> io::Result<SecurityDescriptor> {
+    // FILE_GENERIC_READ | FILE_GENERIC_EXECUTE, and with them FILE_GENERIC_WRITE | DELETE.
+    let rights = match access {
+        ServiceAccess::Read => "0x1200a9",
+        ServiceAccess::Write => "0x1301bf",
+    };
+    SecurityDescriptor::of(&format!("O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;{rights};;;NS)"))
 }
 
 /// Checks that a settings file is no link, and belongs to administrators, to the system, or to this user: others could change what
@@ -657,6 +661,13 @@ extern "system" fn on_control(
 
 #[cfg(test)]
 mod tests {
+    use windows_sys::Win32::Security::{
+        CONTAINER_INHERIT_ACE, GetSecurityDescriptorControl, OBJECT_INHERIT_ACE, SE_DACL_PROTECTED,
+    };
+    use windows_sys::Win32::Storage::FileSystem::{
+        FILE_ALL_ACCESS, FILE_GENERIC_EXECUTE, FILE_GENERIC_READ, FILE_GENERIC_WRITE,
+    };
+
     use super::*;
 
     #[test]
@@ -667,6 +678,30 @@ mod tests {
             assert!(life(SERVICE_RUNNING).permits(state));
             assert_eq!(life(SERVICE_STOP_PENDING).permits(state), state == SERVICE_STOPPED);
             assert!(!life(SERVICE_STOPPED).permits(state));
+        }
+    }
+
+    /// Wine keeps no lists of rights, so this checks those that the system gets.
+    #[test]
+    fn a_directory_of_the_service_passes_its_rights_on_and_gives_others_none() {
+        const ALL: u32 = FILE_ALL_ACCESS;
+        const READ: u32 = FILE_GENERIC_READ | FILE_GENERIC_EXECUTE;
+        const WRITE: u32 = READ | FILE_GENERIC_WRITE | DELETE;
+        let [system, administrators, account] = ["S-1-5-18", "S-1-5-32-544", "S-1-5-20"].map(String::from);
+        for (access, rights) in [(ServiceAccess::Read, READ), (ServiceAccess::Write, WRITE)] {
+            let descriptor = directory_rights(access).expect("a descriptor");
+            let inherit = OBJECT_INHERIT_ACE | CONTAINER_INHERIT_ACE;
+            let expected = [(&system, ALL), (&administrators, ALL), (&account, rights)]
+                .map(|(who, rights)| (who.clone(), rights, inherit));
+            assert_eq!(security::entries(&descriptor).expect("a list"), expected);
+            let mut control = 0;
+            let mut revision = 0;
+            // SAFETY: the descriptor lives until the call returns, which writes two numbers.
+            let known = unsafe {
+                GetSecurityDescriptorControl(descriptor.as_ptr(), &raw mut control, &raw mut revision)
+            };
+            assert_ne!(known, 0);
+            assert_ne!(control & SE_DACL_PROTECTED, 0, "rights of the directory above would count, too");
         }
     }
 }
