@@ -1,20 +1,16 @@
 //! Applications in Node under a supervisor, on real sockets.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+mod rig;
 
-use encke_apps::{AppRouting, AppSettings, Apps, FoundApps, ReplaceWhen, RestartFailure, RestartResult};
+use std::net::SocketAddr;
+use std::sync::mpsc::channel;
+
+use encke_apps::{AppSettings, ReplaceWhen, RestartFailure};
 use encke_io::lock;
 use encke_settings::Period;
-use encke_stats::{ListTicket, Query, Row, Ticket};
+use encke_stats::{ListTicket, Query, Row};
 
-/// The time between two looks at a process.
-const POLL: Duration = Duration::from_millis(1);
-/// Longer than any event takes that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(60);
+use rig::{Directed, PATIENCE, POLL, SupervisedApps, get};
 
 /// Responds with its process id. With an argument, it listens there, otherwise at its socket; after `/exit` it exits with status 3.
 const SERVER: &str = "
@@ -28,68 +24,6 @@ const server = http.createServer((request, response) => {
 server.listen(process.argv[1] ? { port: Number(process.argv[1]), host: '127.0.0.1' } : { fd: 3 })
 ";
 
-/// What the supervisor tells the server.
-#[derive(Debug, PartialEq, Eq)]
-struct Directed {
-    app: String,
-    number: usize,
-    address: Option<SocketAddr>,
-}
-
-/// The server's side: records what it is told, and says which addresses are in use.
-struct Server {
-    told: Sender<Directed>,
-    used: Arc<Mutex<Vec<SocketAddr>>>,
-}
-
-impl AppRouting for Server {
-    fn direct(&mut self, app: &str, number: usize, address: Option<SocketAddr>) {
-        let _test_has_ended = self.told.send(Directed { app: app.to_owned(), number, address });
-    }
-
-    fn is_used(&mut self, address: SocketAddr) -> bool {
-        lock(&self.used).contains(&address)
-    }
-}
-
-struct World {
-    apps: Apps,
-    told: Receiver<Directed>,
-    used: Arc<Mutex<Vec<SocketAddr>>>,
-}
-
-impl World {
-    fn new(settings: &[AppSettings]) -> Self {
-        let (sender, told) = channel();
-        let used = Arc::<Mutex<Vec<SocketAddr>>>::default();
-        let apps = Apps::new(Server { told: sender, used: Arc::clone(&used) });
-        let world = Self { apps, told, used };
-        world.run(settings);
-        world
-    }
-
-    fn run(&self, settings: &[AppSettings]) {
-        let found = FoundApps::find(settings).expect("Node is installed");
-        self.apps.prepare(&found).expect("a thread");
-        self.apps.run(found);
-    }
-
-    /// The next address that the supervisor names.
-    fn address(&self) -> Option<SocketAddr> {
-        self.told.recv_timeout(PATIENCE).expect("an address").address
-    }
-
-    /// The next address that differs from `old`.
-    fn other(&self, old: SocketAddr) -> SocketAddr {
-        loop {
-            let found = self.address().expect("an address");
-            if found != old {
-                return found;
-            }
-        }
-    }
-}
-
 fn app(name: &str, script: &str) -> AppSettings {
     AppSettings {
         name: name.into(),
@@ -98,17 +32,6 @@ fn app(name: &str, script: &str) -> AppSettings {
         env: [("WORD".to_owned(), "first".to_owned())].into(),
         ..AppSettings::default()
     }
-}
-
-/// Sends a request, and returns the words of the response: process id, variable, directory.
-fn get(address: SocketAddr, path: &str) -> io::Result<Vec<String>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: app\r\n\r\n").as_bytes())?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    let (_, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-    Ok(body.split_whitespace().map(str::to_owned).collect())
 }
 
 fn is_alive(pid: &str) -> bool {
@@ -130,7 +53,7 @@ fn group_is_alive(group: &str) -> bool {
 
 #[test]
 fn a_request_waits_at_the_socket_for_a_process_that_starts_or_starts_again() {
-    let world = World::new(&[app("shop", SERVER)]);
+    let world = SupervisedApps::new(&[app("shop", SERVER)]);
     // Named before the process responds.
     let address = world.address().expect("a socket");
     let first = get(address, "/exit").expect("a response");
@@ -142,7 +65,7 @@ fn a_request_waits_at_the_socket_for_a_process_that_starts_or_starts_again() {
 #[test]
 fn a_replaced_process_ends_when_no_connection_uses_it() {
     let mut settings = app("shop", SERVER);
-    let world = World::new(std::slice::from_ref(&settings));
+    let world = SupervisedApps::new(std::slice::from_ref(&settings));
     let old = world.address().expect("a socket");
     let first = get(old, "/").expect("a response");
     lock(&world.used).push(old);
@@ -161,7 +84,7 @@ fn a_replaced_process_ends_when_no_connection_uses_it() {
 #[test]
 fn a_replacement_that_fails_leaves_the_old_process_in_place() {
     let mut settings = app("shop", SERVER);
-    let world = World::new(std::slice::from_ref(&settings));
+    let world = SupervisedApps::new(std::slice::from_ref(&settings));
     let old = world.address().expect("a socket");
     let first = get(old, "/").expect("a response");
     // One that ends, and one that never responds. The second must have the time to write its number first.
@@ -195,7 +118,7 @@ fn a_replacement_that_fails_leaves_the_old_process_in_place() {
 fn an_unchanged_application_is_replaced_at_a_reload_only_if_it_says_so() {
     let kept = AppSettings { replace: ReplaceWhen::Change, ..app("kept", SERVER) };
     let replaced = app("replaced", SERVER);
-    let world = World::new(&[kept.clone(), replaced.clone()]);
+    let world = SupervisedApps::new(&[kept.clone(), replaced.clone()]);
     let mut addresses = std::collections::BTreeMap::new();
     while addresses.len() < 2 {
         let Directed { app, address, .. } = world.told.recv_timeout(PATIENCE).expect("an address");
@@ -214,7 +137,7 @@ fn an_unchanged_application_is_replaced_at_a_reload_only_if_it_says_so() {
 fn an_application_that_listens_at_a_port_itself_is_named_when_it_responds() {
     let mut settings = app("shop", SERVER);
     settings.run.push("{port}".into());
-    let world = World::new(&[settings]);
+    let world = SupervisedApps::new(&[settings]);
     let address = world.address().expect("an address");
     let first = get(address, "/exit").expect("it responds");
     assert_eq!(world.address(), None, "another program may get the port");
@@ -225,7 +148,7 @@ fn an_application_that_listens_at_a_port_itself_is_named_when_it_responds() {
 #[test]
 fn each_process_of_several_has_an_address_of_its_own() {
     let settings = AppSettings { count: 3.try_into().expect("not 0"), ..app("shop", SERVER) };
-    let world = World::new(&[settings]);
+    let world = SupervisedApps::new(&[settings]);
     let mut found = std::collections::BTreeMap::new();
     while found.len() < 3 {
         let Directed { number, address, .. } = world.told.recv_timeout(PATIENCE).expect("an address");
@@ -238,7 +161,7 @@ fn each_process_of_several_has_an_address_of_its_own() {
 
 #[test]
 fn an_application_that_ends_again_and_again_gets_no_requests() {
-    let world = World::new(&[app("shop", "process.exit(1)")]);
+    let world = SupervisedApps::new(&[app("shop", "process.exit(1)")]);
     let mut told = std::iter::from_fn(|| world.told.recv_timeout(PATIENCE).ok());
     assert!(told.next().is_some_and(|told| told.address.is_some()), "requests wait at first");
     assert!(told.any(|told| told.address.is_none()), "requests still wait");
@@ -250,7 +173,7 @@ fn all_processes_end_with_the_supervisor_and_those_that_do_not_are_killed() {
     let child = "require('node:child_process').spawn('sleep', ['1000'])\n".to_owned() + SERVER;
     let apps = [app("stubborn", &stubborn), app("parent", &child)]
         .map(|app| AppSettings { stop_time: Period::milliseconds(200), ..app });
-    let world = World::new(&apps);
+    let world = SupervisedApps::new(&apps);
     let mut pids = std::collections::BTreeSet::new();
     while pids.len() < 2 {
         let address = world.address().expect("a socket");
@@ -264,19 +187,12 @@ fn all_processes_end_with_the_supervisor_and_those_that_do_not_are_killed() {
 }
 
 /// The rows of the list `apps`, as cells by column.
-fn rows(world: &World) -> Vec<Row> {
+fn rows(world: &SupervisedApps) -> Vec<Row> {
     let query = Query { limit: 100, ..Query::default() };
     let (send, receive) = channel();
     let ticket = ListTicket::new(&query, move |rows| send.send(rows).expect("the test waits"));
     world.apps.source().list(&query, ticket);
     receive.recv_timeout(PATIENCE).expect("the list is complete").rows
-}
-
-fn restart(world: &World, app: &str) -> RestartResult {
-    let (send, receive) = channel();
-    let ticket = Ticket::new(move |result| send.send(result).expect("the test waits"));
-    world.apps.restarter().restart(app, ticket);
-    receive.recv_timeout(PATIENCE).expect("an end").expect("the supervisor runs")
 }
 
 #[test]
@@ -286,7 +202,7 @@ fn an_operator_restarts_every_process_of_an_application() {
         replace: ReplaceWhen::Change,
         ..app("shop", SERVER)
     };
-    let world = World::new(&[settings, app("other", SERVER)]);
+    let world = SupervisedApps::new(&[settings, app("other", SERVER)]);
     let mut old = std::collections::BTreeMap::new();
     while old.len() < 3 {
         let Directed { app, number, address } = world.told.recv_timeout(PATIENCE).expect("an address");
@@ -297,7 +213,7 @@ fn an_operator_restarts_every_process_of_an_application() {
     };
     let shop: Vec<SocketAddr> = old.iter().filter(|((app, _), _)| app == "shop").map(|(_, at)| *at).collect();
     let first = pids(&shop);
-    let replaced = restart(&world, "shop").expect("both respond");
+    let replaced = world.restart("shop").expect("both respond");
     assert_eq!(replaced.len(), 2, "{replaced:?}");
     let mut new = Vec::new();
     while new.len() < 2 {
@@ -314,7 +230,7 @@ fn an_operator_restarts_every_process_of_an_application() {
             std::thread::park_timeout(POLL);
         }
     }
-    assert_eq!(restart(&world, "absent"), Err(RestartFailure::NotRunning));
+    assert_eq!(world.restart("absent"), Err(RestartFailure::NotRunning));
 }
 
 #[test]
@@ -322,11 +238,11 @@ fn a_restart_that_fails_names_the_end_of_the_new_process() {
     let file = std::env::temp_dir().join(format!("encke-apps-fails-{}", std::process::id()));
     let script =
         format!("if (require('node:fs').existsSync('{}')) process.exit(7)\n{SERVER}", file.display());
-    let world = World::new(&[app("shop", &script)]);
+    let world = SupervisedApps::new(&[app("shop", &script)]);
     let old = world.address().expect("a socket");
     let first = get(old, "/").expect("a response");
     std::fs::write(&file, "").expect("a temporary file");
-    let failure = restart(&world, "shop").expect_err("the new process ends");
+    let failure = world.restart("shop").expect_err("the new process ends");
     std::fs::remove_file(&file).expect("it was written");
     assert_eq!(failure.to_string(), "the new process exited with status 7; the old one stays");
     assert_eq!(get(old, "/").expect("the old one stays")[0], first[0]);
@@ -339,7 +255,7 @@ fn a_restart_that_fails_names_the_end_of_the_new_process() {
 
 #[test]
 fn the_list_of_processes_shows_their_restarts_and_last_ends() {
-    let world = World::new(&[app("shop", SERVER)]);
+    let world = SupervisedApps::new(&[app("shop", SERVER)]);
     let address = world.address().expect("a socket");
     get(address, "/exit").expect("a response");
     get(address, "/").expect("the next process responds");
