@@ -251,6 +251,7 @@ fn curl_credentials(way: &ChannelAccess) -> Option<(&str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::quoted_here;
     use encke_assembly::settings::PushSettings;
 
     fn at(text: &str) -> Address {
@@ -295,7 +296,7 @@ mod tests {
         let [publish, read] = push(&Address::Unix("/s".into()), None, &live, &ChannelAccess::Open);
         assert_eq!(publish, "curl -d hi --unix-socket /s http://localhost/live/news");
         let curl = "curl -N -H 'Accept: text/event-stream' --unix-socket /s http://localhost/live/news";
-        assert_eq!(read, curl);
+        assert_eq!(read, quoted_here(curl));
     }
 
     #[test]
@@ -305,15 +306,15 @@ mod tests {
         };
         let [publish, read] = told(&[CredentialKind::Token("orders/news".into()), CredentialKind::Endpoint]);
         let url = "http://127.0.0.1:81/push/orders/news";
-        assert_eq!(publish, format!("curl -H 'Authorization: Bearer TOKEN' -d hi {url}"));
+        assert_eq!(publish, quoted_here(&format!("curl -H 'Authorization: Bearer TOKEN' -d hi {url}")));
         assert_eq!(read, format!("encke sub --token TOKEN {url}"));
         let [publish, read] = told(&[CredentialKind::Certificate("news".into())]);
         let url = "http://127.0.0.1:81/push/news";
         assert_eq!(publish, format!("curl --cert CERT.pem --key KEY.pem -d hi {url}"));
-        let stream = "-H 'Accept: text/event-stream'";
+        let stream = quoted_here("-H 'Accept: text/event-stream'");
         assert_eq!(read, format!("curl -N --cert CERT.pem --key KEY.pem {stream} {url}"));
         let [publish, read] = told(&[CredentialKind::Token("live/news".into())]);
-        let (url, token) = ("http://127.0.0.1:81/live/news", "'Authorization: Bearer TOKEN'");
+        let (url, token) = ("http://127.0.0.1:81/live/news", quoted_here("'Authorization: Bearer TOKEN'"));
         let sent = "ffmpeg -re -i FILM.webm -c copy -f webm -method PUT";
         assert_eq!(publish, format!("{sent} -headers {token} {url}"));
         assert_eq!(read, format!("mpv --http-header-fields={token} {url}"));

@@ -26,7 +26,7 @@ pub(crate) enum ChannelsError {
     /// The name of a channel is invalid.
     Name(String),
     /// Two channels are on different servers: the path and server of each.
-    Servers([(String, ServerLocation); 2]),
+    Servers(Box<[(String, ServerLocation); 2]>),
     /// The paths of two channels have no common prefix.
     Prefixes([String; 2]),
 }
@@ -78,7 +78,7 @@ impl ChannelsPath {
     fn join(&mut self, other: &Self, prefix: &str) -> Result<(), ChannelsError> {
         if (&self.server, &self.query) != (&other.server, &other.query) {
             let place = |channels: &Self| (channels.path.clone(), channels.server.clone());
-            return Err(ChannelsError::Servers([place(self), place(other)]));
+            return Err(ChannelsError::Servers(Box::new([place(self), place(other)])));
         }
         let shared = [prefix, PREFIX]
             .into_iter()
@@ -124,11 +124,14 @@ impl fmt::Display for ChannelsError {
                 f,
                 "invalid channel `{name}`: expected letters, digits, `.`, `_`, `~` and `-`, in segments joined by `/`"
             ),
-            Self::Servers([(one, server), (other, other_server)]) => write!(
-                f,
-                "`{one}` is on {server}, `{other}` on {other_server}: a stream has one server, so each needs its own `encke \
-                 sub`"
-            ),
+            Self::Servers(both) => {
+                let [(one, server), (other, other_server)] = &**both;
+                write!(
+                    f,
+                    "`{one}` is on {server}, `{other}` on {other_server}: a stream has one server, so each needs its own `encke \
+                     sub`"
+                )
+            }
             Self::Prefixes([one, other]) => write!(
                 f,
                 "`{one}` and `{other}` have no common prefix such as {PREFIX}, so they cannot share a stream"

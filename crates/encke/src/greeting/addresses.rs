@@ -333,6 +333,7 @@ const fn default_port(secure: bool) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::quoted_here;
 
     fn face(address: &str, certificate: Option<&[&str]>) -> Face {
         let address = match address.strip_prefix("unix:") {
@@ -369,7 +370,7 @@ mod tests {
                 ("unix:/s", None, "curl --unix-socket /s http://localhost/"),
                 ("unix:/a b/s", None, "curl --unix-socket '/a b/s' http://localhost/"),
             ] {
-                assert_eq!(told(&[face(address, certificate)], hosts), [shown]);
+                assert_eq!(told(&[face(address, certificate)], hosts), [quoted_here(shown)]);
             }
         }
         let both = [face("0.0.0.0:80", None), face("[::]:80", None)];

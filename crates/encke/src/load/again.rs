@@ -143,7 +143,8 @@ mod tests {
             (&["http://h/a@b", "it's"], r"http://h/a@b 'it'\''s'"),
         ] {
             let words = std::iter::once(&"load").chain(given).map(|word| (*word).to_owned());
-            assert_eq!(repeatable(words.collect()), format!("encke load {told}"), "{given:?}");
+            let told = shell::quoted_here(&format!("encke load {told}"));
+            assert_eq!(repeatable(words.collect()), told, "{given:?}");
         }
     }
 }
