@@ -7,8 +7,8 @@ SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
 NPM_CI := npm ci --silent --no-audit --no-fund
 
-# Targets that the crates must also compile for, in addition to Linux on x86_64.
-ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin aarch64-unknown-linux-musl
+# Targets that the crates must also compile for, in addition to Linux on x86_64. On Windows clippy checks also the tests and the program.
+ELSEWHERE := aarch64-apple-darwin aarch64-unknown-linux-musl
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-apps -p encke-gateway -p encke-console -p encke-assembly -p encke-load
 
 .PHONY: help run cluster build test build-windows test-windows bench bench-load lint fmt fuzz soak dist dist-all dist-windows
@@ -81,7 +81,8 @@ lint:
 	$(CARGO) xtask tidy
 	.ci/need cargo-deny
 	$(CARGO) deny --log-level error check licenses bans sources
-	.ci/need $(ELSEWHERE)
+	.ci/need x86_64-w64-mingw32-gcc x86_64-pc-windows-gnu $(ELSEWHERE)
+	$(CARGO) clippy --workspace --all-targets --locked --target x86_64-pc-windows-gnu -- -D warnings
 	for target in $(ELSEWHERE); do \
 	    RUSTFLAGS=-Aunused $(CARGO) check --locked --target $$target $(PORTABLE) --no-default-features || exit; \
 	done

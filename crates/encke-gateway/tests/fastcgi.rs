@@ -459,6 +459,7 @@ fn php_has_the_limits_of_a_named_upstream() {
     assert!(error(&[http]).contains("php: the upstream \"fpm\" does not speak FastCGI"));
 }
 
+#[cfg(unix)]
 #[test]
 fn a_site_without_links_runs_no_script_through_one() {
     let app = App::start(|call| output(&format!("\n{}", call.variables["SCRIPT_NAME"])));

@@ -4,15 +4,13 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use encke_io::Backend;
-use encke_io::socket::{Address, ListenOptions, Listener};
+use encke_io::socket::Address;
 use encke_load::plan::WarmUp;
 use encke_load::{
     Arrivals, Mix, Pace, Plan, PreparedRequest, Rate, RunHandle, RunOutcome, Sources, Stop, Style, Url,
@@ -67,25 +65,6 @@ impl Server {
             }
         });
         Self { address: address.into(), counts }
-    }
-
-    /// A server on a Unix socket.
-    fn local(path: &Path) -> Self {
-        let listener = UnixListener::bind(path).expect("a free path");
-        let counts = Arc::new(Counts::default());
-        let own = Arc::clone(&counts);
-        let began = Instant::now();
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else { return };
-                own.connections.fetch_add(1, Ordering::Relaxed);
-                let counts = Arc::clone(&own);
-                thread::spawn(move || {
-                    let _gone = attend(stream, Manners::default(), began, &counts);
-                });
-            }
-        });
-        Self { address: Address::Unix(path.to_owned()), counts }
     }
 
     fn count(&self, of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
@@ -469,54 +448,6 @@ fn a_connection_that_its_server_will_close_is_left_to_it() {
 }
 
 #[test]
-fn a_unix_socket_is_asked_as_a_port_is() {
-    for backend in backends() {
-        let path = std::env::temp_dir().join(format!("encke-load-{}-{backend}", std::process::id()));
-        let _left_by_another_run = std::fs::remove_file(&path);
-        let server = Server::local(&path);
-        for one_shot in [false, true] {
-            let before = server.count(|counts| &counts.answered);
-            let style = Style { closing: one_shot, ..Style::default() };
-            let plan = Plan {
-                stop: Stop::Count(500),
-                connections: 10,
-                requests_per_connection: one_shot.then_some(1),
-                backend,
-                ..plan(&server, "GET", "/", style)
-            };
-            let outcome = run(plan);
-            assert!(outcome.errors.is_empty(), "{backend}: {:?}", outcome.errors);
-            assert_eq!(outcome.totals.finished, 500, "{backend}, one shot: {one_shot}");
-            assert_eq!(server.count(|counts| &counts.answered) - before, 500, "{backend}");
-        }
-        assert_eq!(server.count(|counts| &counts.connections), 510, "{backend}");
-        std::fs::remove_file(&path).expect("it was bound");
-    }
-}
-
-#[test]
-fn a_unix_socket_whose_queue_is_full_is_told_as_that() {
-    let path = std::env::temp_dir().join(format!("encke-load-{}-full", std::process::id()));
-    let _left_by_another_run = std::fs::remove_file(&path);
-    // No connection is accepted, so the queue fills up.
-    let options = ListenOptions { backlog: 4, shared: false, mode: None };
-    let _listener = Listener::bind(&Address::Unix(path.clone()), options).expect("a free path");
-    let server = Server { address: Address::Unix(path.clone()), counts: Arc::default() };
-    let plan = Plan {
-        stop: Stop::Count(20),
-        connections: 20,
-        timeout: Duration::from_millis(200),
-        requests_per_connection: Some(1),
-        ..plan(&server, "GET", "/", Style::default())
-    };
-    let outcome = run(plan);
-    std::fs::remove_file(&path).expect("it was bound");
-    let said: BTreeSet<String> = outcome.errors.iter().map(|error| error.cause.to_string()).collect();
-    assert!(said.contains("the queue of the server's listener is full"), "{said:?}");
-    assert_eq!((outcome.totals.begun, outcome.totals.failed), (20, 20));
-}
-
-#[test]
 fn a_port_where_nobody_listens_is_told_as_refused() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("bound");
@@ -528,4 +459,82 @@ fn a_port_where_nobody_listens_is_told_as_refused() {
     assert_eq!((outcome.totals.finished, outcome.totals.failed), (0, 5));
     let said: Vec<String> = outcome.errors.iter().map(|error| error.cause.to_string()).collect();
     assert_eq!(said, ["the connection was refused"]);
+}
+
+/// Servers on Unix sockets, which not every system has.
+#[cfg(unix)]
+mod unix {
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    use encke_io::socket::{ListenOptions, Listener};
+
+    use super::*;
+
+    /// A server on a Unix socket.
+    fn local(path: &Path) -> Server {
+        let listener = UnixListener::bind(path).expect("a free path");
+        let counts = Arc::new(Counts::default());
+        let own = Arc::clone(&counts);
+        let began = Instant::now();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                own.connections.fetch_add(1, Ordering::Relaxed);
+                let counts = Arc::clone(&own);
+                thread::spawn(move || {
+                    let _gone = attend(stream, Manners::default(), began, &counts);
+                });
+            }
+        });
+        Server { address: Address::Unix(path.to_owned()), counts }
+    }
+
+    #[test]
+    fn a_unix_socket_is_asked_as_a_port_is() {
+        for backend in backends() {
+            let path = std::env::temp_dir().join(format!("encke-load-{}-{backend}", std::process::id()));
+            let _left_by_another_run = std::fs::remove_file(&path);
+            let server = local(&path);
+            for one_shot in [false, true] {
+                let before = server.count(|counts| &counts.answered);
+                let style = Style { closing: one_shot, ..Style::default() };
+                let plan = Plan {
+                    stop: Stop::Count(500),
+                    connections: 10,
+                    requests_per_connection: one_shot.then_some(1),
+                    backend,
+                    ..plan(&server, "GET", "/", style)
+                };
+                let outcome = run(plan);
+                assert!(outcome.errors.is_empty(), "{backend}: {:?}", outcome.errors);
+                assert_eq!(outcome.totals.finished, 500, "{backend}, one shot: {one_shot}");
+                assert_eq!(server.count(|counts| &counts.answered) - before, 500, "{backend}");
+            }
+            assert_eq!(server.count(|counts| &counts.connections), 510, "{backend}");
+            std::fs::remove_file(&path).expect("it was bound");
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_whose_queue_is_full_is_told_as_that() {
+        let path = std::env::temp_dir().join(format!("encke-load-{}-full", std::process::id()));
+        let _left_by_another_run = std::fs::remove_file(&path);
+        // No connection is accepted, so the queue fills up.
+        let options = ListenOptions { backlog: 4, shared: false, mode: None };
+        let _listener = Listener::bind(&Address::Unix(path.clone()), options).expect("a free path");
+        let server = Server { address: Address::Unix(path.clone()), counts: Arc::default() };
+        let plan = Plan {
+            stop: Stop::Count(20),
+            connections: 20,
+            timeout: Duration::from_millis(200),
+            requests_per_connection: Some(1),
+            ..plan(&server, "GET", "/", Style::default())
+        };
+        let outcome = run(plan);
+        std::fs::remove_file(&path).expect("it was bound");
+        let said: BTreeSet<String> = outcome.errors.iter().map(|error| error.cause.to_string()).collect();
+        assert!(said.contains("the queue of the server's listener is full"), "{said:?}");
+        assert_eq!((outcome.totals.begun, outcome.totals.failed), (20, 20));
+    }
 }

@@ -3,10 +3,9 @@
 mod app;
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
-use std::os::unix::net::UnixListener;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
@@ -374,10 +373,12 @@ fn concurrent_questions_have_a_limit_and_a_queue() {
     assert!(rest.len() == 2 && rest.iter().all(|number| *number < 2), "{rest:?}: on the same connections");
 }
 
+#[cfg(unix)]
 #[test]
 fn an_application_at_a_unix_socket_is_asked() {
+    use std::io::{BufRead as _, BufReader};
     let path = std::env::temp_dir().join(format!("encke-ask-{}.sock", std::process::id()));
-    let listener = UnixListener::bind(&path).expect("a socket");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     let app = thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a connection");
         let mut stream = BufReader::new(stream);

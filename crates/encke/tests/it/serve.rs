@@ -316,6 +316,7 @@ fn the_root_of_the_machine_is_served_only_when_it_is_named() {
     assert!(text(&output.stderr).contains("specify a directory"), "{}", text(&output.stderr));
 }
 
+#[cfg(unix)]
 #[test]
 fn a_unix_socket_is_served_with_its_permissions() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -417,6 +418,7 @@ fn a_token_from_the_settings_is_never_printed() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
+#[cfg(unix)]
 #[test]
 fn the_service_manager_hears_when_it_serves_and_when_it_stops() {
     let folder = site("manager");
@@ -437,6 +439,7 @@ fn the_service_manager_hears_when_it_serves_and_when_it_stops() {
     assert_eq!(server.end().0, Some(0));
 }
 
+#[cfg(unix)]
 #[test]
 fn a_socket_of_the_service_manager_is_served_and_kept_at_a_reload() {
     let folder = site("activated");
