@@ -546,7 +546,7 @@ mod tests {
         let mut changes = Changes::new().expect("sockets and events");
         let id = changes.watch_path(&directory.0).expect("local");
         std::fs::write(directory.0.join("a"), "x").expect("written");
-        let is_rung = |changes: &Changes| changes.bell().is_rung.load(Ordering::Acquire);
+        let is_rung = |changes: &Changes| changes.bell().socket.peek(&mut [0]).is_ok();
         while !is_rung(&changes) || !changes.folders.values().all(FolderWatch::has_ended) {
             std::thread::park_timeout(POLL);
         }
