@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests/attacks"))
 
-from rig import KIB, MIB, PATIENCE, START_PATIENCE, Fault, Rig, Server, connect, merged, toml  # noqa: E402, F401
+from rig import KIB, MIB, PATIENCE, START_PATIENCE, Fault, Rig, Server, connect, merged, reserved_port, toml  # noqa: E402, F401
 
 APPS = HERE / "apps"
 VENV = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "gateway-venv/bin"
@@ -209,8 +209,9 @@ class Application:
             listener.bind(str(self.socket_file))
             listener.listen(1024)
         else:
+            # The port stays the same when the application starts again.
+            self.port = self.port or reserved_port(self.lab.stack)
             listener = socket.create_server(("127.0.0.1", self.port), backlog=1024)
-            self.port = listener.getsockname()[1]
             # Connections inherit it. Some servers do not set it on a socket that they have inherited.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with listener, (self.folder / "log").open("ab") as log:

@@ -1,30 +1,15 @@
 """Live streams on the nodes of a cluster, with a NATS server."""
-import contextlib
 import json
-import random
 import signal
-import socket
 import subprocess
-from pathlib import Path
 
 from containers import layout
-from harness import Fault, case, require
+from harness import Fault, case, require, reserved_port
 from media import committed
 from refusals import FRAME
 from stage import LiveLab, Source, Station, end_process
 
 NODES = ("a", "b", "c")
-
-
-def free_port() -> int:
-    """A port for a node, whose settings must name it. It is below the ports that the kernel itself gives to sockets: one of those could
-    be taken before the node has started."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(first * 2 // 3, first)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def nats(lab: LiveLab) -> str:
@@ -50,7 +35,8 @@ def cluster(lab: LiveLab, count: int, hold: str = "60s", more: tuple = (), **cha
     url = nats(lab)
 
     def node(name: str) -> Station:
-        port = free_port()
+        # The settings of a node name its port.
+        port = reserved_port(lab.stack)
         own = {"server": {"listen": f"127.0.0.1:{port}"},
                "cluster": {"nats": url, "name": f"node-{name}", "address": f"http://127.0.0.1:{port}"}}
         rules = [{"pattern": "**", "gather": "0s", "burst": "0s", "hold": hold, **channel}, *more]
@@ -230,7 +216,7 @@ def a_fallback_on_another_node_plays_when_the_stream_cannot_be_pulled(lab: LiveL
     """A stream is pulled from a server that is not there, and the source of its fallback is on node A: a listener on B receives the
     fallback. Planted: the stream has no fallback."""
     fallback = {} if lab.planted else {"fallback": "loop"}
-    rule = {"pattern": "song", "gather": "0s", "burst": "0s", "pull": f"http://127.0.0.1:{free_port()}/live/", **fallback}
+    rule = {"pattern": "song", "gather": "0s", "burst": "0s", "pull": "http://127.0.0.1:1/live/", **fallback}
     one, two = cluster(lab, 2, more=(rule,))
     loop = one.source("loop").begin(FRAME[:8_000])
     until_held(lab, two, "loop", "node-a")

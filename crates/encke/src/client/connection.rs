@@ -595,8 +595,9 @@ mod tests {
         let fields = &[("Encke-Event", "a\r\nb")];
         let field = connection.ask(&ClientRequest { fields, ..GET }, PATIENCE).err().expect("not sent");
         assert!(field.to_string().contains("Encke-Event"), "{field}");
-        drop((listener, connection));
-        let refused = Connection::to(&server, &belief()).err().expect("nobody listens");
+        // A service of 1988 (RFC 1078), on a port that no test gets from the system.
+        let closed = ServerLocation::Inet("127.0.0.1".into(), 1);
+        let refused = Connection::to(&closed, &belief()).err().expect("nobody listens");
         assert!(refused.to_string().contains("is the server running?"), "{refused}");
         let missing = Connection::to(&ServerLocation::Unix("/nonexistent/socket".into()), &belief())
             .err()

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::nodes::link::Link;
 use crate::nodes::listener::{Kind, Listener, Told, ask};
-use crate::nodes::nats::{Nats, Trio, address, api};
+use crate::nodes::nats::{Nats, Trio, address, api, own_host};
 use crate::nodes::{Answer, Crowd, Node, Source, publish, sites};
 use crate::running::{Folder, encke, get, text};
 use encke_io::host::Signal;
@@ -493,10 +493,11 @@ fn nats_is_spoken_to_by_tls_and_only_if_its_certificate_is_good() {
     let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
     let authority = folder.write("authority.pem", &issuer.pem());
     let key = KeyPair::generate().expect("randomness");
-    let params = CertificateParams::new(vec!["127.0.0.1".into()]).expect("an address");
+    let host = own_host();
+    let params = CertificateParams::new(vec![host.clone()]).expect("an address");
     let cert = folder.write("cert.pem", &params.signed_by(&key, &issuer).expect("a certificate").pem());
     let key = folder.write("key.pem", &key.serialize_pem());
-    let nats = Nats::start("tls", &["--tls", "--tlscert", &cert, "--tlskey", &key]);
+    let nats = Nats::start_at(host, "tls", &["--tls", "--tlscert", &cert, "--tlskey", &key]);
 
     // The server requires TLS whatever the scheme says.
     for scheme in ["tls", "nats"] {

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::nodes::nats::own_host;
 use crate::running::{Folder, Running, encke, text};
 use encke_io::Backend;
 use encke_io::host::Signal;
@@ -207,21 +208,21 @@ fn by_http2_counts_and_bytes_are_those_of_h2load_and_of_the_servers_log() {
 struct Nginx(Child);
 
 impl Nginx {
-    /// Starts nginx, which writes a line per response to `access.log` in the directory.
-    fn start(folder: &Folder, port: u16) -> Self {
+    /// Starts nginx at this address, which writes a line per response to `access.log` in the directory.
+    fn start(folder: &Folder, address: &str) -> Self {
         let place = folder.path("");
         let settings = format!(
             "daemon off; master_process off; pid {place}/pid; error_log {place}/error.log;\n\
              events {{}}\n\
              http {{ access_log {place}/access.log; client_body_temp_path {place}/t; proxy_temp_path {place}/t;\n\
              fastcgi_temp_path {place}/t; uwsgi_temp_path {place}/t; scgi_temp_path {place}/t;\n\
-             server {{ listen 127.0.0.1:{port} http2; keepalive_requests 100; return 200 hello; }} }}\n"
+             server {{ listen {address} http2; keepalive_requests 100; return 200 hello; }} }}\n"
         );
         let file = folder.write("nginx.conf", &settings);
         let child = Command::new("nginx").args(["-e", &folder.path("error.log"), "-c", &file]).spawn();
         let mut nginx = Self(child.expect("it is installed"));
         let until = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while TcpStream::connect(address).is_err() {
             let ended = nginx.0.try_wait().expect("a child");
             assert!(ended.is_none() && Instant::now() < until, "{ended:?}: {}", folder.read("error.log"));
             std::thread::yield_now();
@@ -240,9 +241,10 @@ impl Drop for Nginx {
 #[test]
 fn a_goaway_of_nginx_in_mid_run_loses_no_request() {
     let folder = Folder::new("load-nginx");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
-    let nginx = Nginx::start(&folder, port);
-    let url = format!("http://127.0.0.1:{port}/");
+    // All ports of such an address are free.
+    let address = format!("{}:8080", own_host());
+    let nginx = Nginx::start(&folder, &address);
+    let url = format!("http://{address}/");
     let (mut sent, expected) = (0, ["--expect-body", "hello"]);
     for flags in
         [&["--streams", "8"][..], &["--streams", "200", "-t", "2"], &["-r", "5k", "--streams", "2"], &[]]
@@ -533,10 +535,8 @@ fn the_exit_status_is_for_scripts() {
     assert_eq!(told.status.code(), Some(4));
     assert!(text(&told.stderr).contains("--expect-status 404"), "{}", text(&told.stderr));
 
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody = format!("http://{}/", free.local_addr().expect("bound"));
-    drop(free);
-    let refused = load(&["-n", "3", &nobody]);
+    // Port 1: a service of 1988 (RFC 1078), which no test gets from the system.
+    let refused = load(&["-n", "3", "http://127.0.0.1:1/"]);
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
     assert!(text(&refused.stderr).contains("refused"), "{}", text(&refused.stderr));
 }

@@ -229,16 +229,17 @@ fn another_client_of_the_same_channel_sees_the_same() {
             let sent_ns = u64::from_str_radix(&mark[20..36], 16).expect("a time");
             Some((number, now_ns - sent_ns))
         });
-        messages.take(50).collect::<Vec<_>>()
+        messages.take(60).collect::<Vec<_>>()
     });
-    let json = report(&["-s", "20", "-n", "50", "-r", "50"], &url);
+    // Four seconds of messages: a time from the begin of the run would have a median of two.
+    let json = report(&["-s", "20", "-n", "60", "-r", "15"], &url);
     let seen = other.join().expect("it has read");
-    assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
+    assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..60).collect::<Vec<_>>());
     let mut took: Vec<u64> = seen.iter().map(|(_, ns)| *ns).collect();
     took.sort_unstable();
-    let (theirs, ours) = (took[25], json["times"]["receipt"]["p50_ns"].as_u64().expect("there are some"));
-    // Both have 21 receivers of the same messages; only the wake-up order differs.
-    let near = theirs.abs_diff(ours) < 50_000_000;
+    let (theirs, ours) = (took[30], json["times"]["receipt"]["p50_ns"].as_u64().expect("there are some"));
+    // Both have 21 receivers of the same messages; only the wake-up order differs, on a busy machine by more than on another one.
+    let near = theirs.abs_diff(ours) < 1_000_000_000;
     assert!(near, "the other client's median is {theirs} ns, the report's {ours}");
 }
 

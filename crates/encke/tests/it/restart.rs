@@ -51,7 +51,7 @@ fn a_restart_with_few_streams_takes_no_time_and_is_logged() {
 fn files_are_served_while_a_request_is_open_and_a_successor_waits() {
     let folder = folder();
     // Ports are known only once they are bound, and the successor needs the same ones.
-    let first = Running::start(&["--open", &folder.path("public")]);
+    let first = Running::start_alone(&["--open", &folder.path("public")]);
     let admin = first.admin.split("://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
     let settings = folder.write(
         "encke.toml",

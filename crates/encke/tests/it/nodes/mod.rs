@@ -60,7 +60,7 @@ impl Node {
         let folder = Folder::new(name);
         folder.write("public/index.html", "hello");
         let file = folder.write("encke.toml", &format!("{SETTINGS}{cluster}\n"));
-        let running = Running::start(&["-c", &file]);
+        let running = Running::start_alone(&["-c", &file]);
         Self { site: running.site.clone(), _folder: folder, file, running }
     }
 

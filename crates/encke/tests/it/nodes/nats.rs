@@ -1,8 +1,7 @@
 //! NATS servers: one as in the broker's tests, three as one JetStream cluster, and direct requests to them.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 #[path = "../../../../encke-broker/tests/server/mod.rs"]
 pub(crate) mod server;
 
-pub(crate) use server::Nats;
+pub(crate) use server::{Nats, own_host};
 
 /// Returns the address without a scheme.
 pub(crate) fn address(nats: &Nats) -> String {
@@ -24,11 +23,8 @@ pub(crate) struct Trio(pub(crate) Vec<Nats>);
 impl Trio {
     /// Starts the servers, and returns when they can store a stream.
     pub(crate) fn start(name: &str) -> Self {
-        static TRIOS: AtomicU8 = AtomicU8::new(1);
-        // Each server must know the others' ports before they start. An address of its own, used by no other process and no
-        // other trio, has all of them free.
-        let [.., middle, low] = std::process::id().to_be_bytes();
-        let host = format!("127.{}.{middle}.{low}", TRIOS.fetch_add(1, Ordering::Relaxed));
+        // Each server must know the others' ports before they start. An address of their own has all of them free.
+        let host = own_host();
         let route = |number: u16| format!("nats://{host}:{}", 6222 + number);
         let routes: Vec<String> = (0..3).map(route).collect();
         let routes = routes.join(",");
@@ -68,11 +64,22 @@ impl Trio {
     }
 }
 
-/// Sends a JetStream API request by the NATS protocol, which consists of lines of text. Returns the response.
+/// Sends a JetStream API request, which may be repeated: servers without a leader drop it. Returns the response.
 ///
-///  # Errors
+/// # Errors
 /// The server cannot be reached, or does not respond.
 pub(crate) fn api(nats: &Nats, subject: &str, question: &Value) -> io::Result<Value> {
+    let asked = |_| api_once(nats, subject, question);
+    let is_over = |answer: &io::Result<Value>| {
+        !answer
+            .as_ref()
+            .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    };
+    (0..60).map(asked).find(is_over).unwrap_or_else(|| Err(ErrorKind::TimedOut.into()))
+}
+
+/// Sends a request by the NATS protocol, which consists of lines of text.
+fn api_once(nats: &Nats, subject: &str, question: &Value) -> io::Result<Value> {
     let mut stream = BufReader::new(TcpStream::connect(address(nats))?);
     stream.get_ref().set_read_timeout(Some(Duration::from_secs(2)))?;
     let question = question.to_string();

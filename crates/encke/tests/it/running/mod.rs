@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use encke_io::host::{Signal, send_signal};
 
+use crate::nodes::nats::own_host;
+
 /// Returns the program, without variables of the test environment that would affect it.
 pub(crate) fn encke() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
@@ -104,7 +106,7 @@ pub(crate) fn patiently<T>(id: u32, outcome: impl FnOnce() -> T) -> T {
 /// A running server.
 pub(crate) struct Running {
     pub(crate) child: Child,
-    /// The address of the first listener: `127.0.0.1:PORT`.
+    /// The address of the first listener, as `127.0.0.1:PORT`.
     pub(crate) site: String,
     /// The printed URL of the admin listener, with its token.
     pub(crate) admin: String,
@@ -118,8 +120,18 @@ pub(crate) struct Running {
 impl Running {
     /// Starts `encke serve` with these arguments on free ports, and waits until it serves.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_at("127.0.0.1", arguments)
+    }
+
+    /// Starts the server as [`Running::start`] does, at an address of its own: another one can start at its ports later.
+    pub(crate) fn start_alone(arguments: &[&str]) -> Self {
+        Self::start_at(&own_host(), arguments)
+    }
+
+    fn start_at(host: &str, arguments: &[&str]) -> Self {
         let mut command = encke();
-        command.args(["serve", "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0", "-w", "2"]).args(arguments);
+        let any = format!("{host}:0");
+        command.args(["serve", "-l", &any, "--admin", &any, "-w", "2"]).args(arguments);
         Self::start_command(command.stdout(Stdio::piped()))
     }
 
