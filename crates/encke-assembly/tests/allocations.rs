@@ -106,10 +106,11 @@ impl Handler for Wasteful {
 }
 
 const WARM: usize = 200;
-const ROUNDS: u64 = 1_000;
-/// Calls of the allocator that are not caused by requests: the site reads the facts of a file again once its cache entry is old
-/// (some 120 calls), and the pool frees buffers each second. On a busy machine the rounds take seconds.
-const TIMED_CALLS: u64 = ROUNDS / 2;
+/// The rounds of a block, and the blocks of a measurement. Some calls of the allocator are not caused by requests: the site reads the
+/// facts of a file again once its cache entry is old (some 120 calls), and the pool frees buffers each second. However long the rounds
+/// take on a busy machine, no such call falls into the block with the fewest calls.
+const ROUNDS: u64 = 50;
+const BLOCKS: usize = 20;
 
 #[test]
 fn a_thousand_warm_requests_allocate_nothing() {
@@ -140,7 +141,7 @@ fn a_thousand_warm_requests_allocate_nothing() {
         ] {
             let calls = calls(&mut client, &requests, answers);
             assert!(
-                calls <= most * ROUNDS + TIMED_CALLS,
+                calls < (most + 1) * ROUNDS,
                 "{backend}: {what}: {calls} calls of the allocator in {ROUNDS} rounds"
             );
         }
@@ -150,16 +151,19 @@ fn a_thousand_warm_requests_allocate_nothing() {
     }
 }
 
-/// Returns the worker's allocator calls in [`ROUNDS`] rounds, after as many rounds that fill its caches.
+/// Returns the worker's allocator calls in the block of [`ROUNDS`] rounds with the fewest, after rounds that fill its caches.
 fn calls(client: &mut Client, requests: &str, answers: usize) -> u64 {
     let mut round = || {
         client.send(requests);
         assert!(client.answers(answers).iter().all(|answer| answer.status < 400));
     };
     (0..WARM).for_each(|_| round());
-    let before = CALLS.load(Ordering::Relaxed);
-    (0..ROUNDS).for_each(|_| round());
-    CALLS.load(Ordering::Relaxed) - before
+    let mut block = || {
+        let before = CALLS.load(Ordering::Relaxed);
+        (0..ROUNDS).for_each(|_| round());
+        CALLS.load(Ordering::Relaxed) - before
+    };
+    (0..BLOCKS).map(|_| block()).min().expect("some blocks")
 }
 
 /// Idle connections among which a page is open, and its rows.

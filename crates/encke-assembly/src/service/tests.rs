@@ -8,7 +8,7 @@ use encke_server::{ActionValue, FieldValue, Ticket};
 use super::*;
 
 /// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_drain_after_a_rotation_of_the_logs_survives_a_reload() {

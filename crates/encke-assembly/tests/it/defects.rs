@@ -392,8 +392,8 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
         if waiting.len() > 60 {
             waiting.swap_remove(30 + random(30));
         }
-        let mut good = rig.client();
-        assert_eq!(good.get("/").text(), "Hello\n");
+        let (mut good, _) = rig.begun("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(good.answer().text(), "Hello\n");
         assert_eq!(good.ask(request).text(), "hello");
     }
     drop(waiting);
@@ -404,19 +404,28 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
 /// 24: one byte every 0.3 s kept a connection open indefinitely, because each read restarted the timer.
 fn a_head_that_drips_has_its_time(stand: Stand) {
     let rig = stand.serve_by(|policy| policy.limits.head_time = ms(200), |server| server.mount("/", hello));
-    let mut client = rig.client();
-    let mut drops = "GET / HTTP/1.1\r\nHost: ".bytes().chain(std::iter::repeat(b'a'));
-    // Five bytes within each interval of the limit.
-    while !client.idle(Duration::from_millis(40)) {
-        if client.try_send([drops.next().expect("endless")]).is_err() {
-            break;
+    let mut ends = 0;
+    let mut client = loop {
+        let mut client = rig.client();
+        let mut drops = "GET / HTTP/1.1\r\nHost: ".bytes().chain(std::iter::repeat(b'a'));
+        // Five bytes within each interval of the limit.
+        while client.try_send([drops.next().expect("endless")]).is_ok() {
+            if client.idle(Duration::from_millis(40)) {
+                break;
+            }
         }
-    }
+        ends += 1;
+        // A client of a busy machine may pause before its first byte. Then it is ended without a response.
+        if client.is_answered() {
+            break client;
+        }
+        assert!(ends < 100, "no client gets a response");
+    };
     let answer = client.answer();
     assert!(answer.status == 408 && answer.closes(), "{answer:?}");
     // The server lingers until the client disconnects, so that its response is not lost.
     drop(client);
-    rig.wait_for_closes(CloseReason::HeadTime, 1);
+    rig.wait_for_closes(CloseReason::HeadTime, ends);
 }
 
 /// 25: `Keep-Alive: timeout=500` meant milliseconds, but the field's unit is seconds.

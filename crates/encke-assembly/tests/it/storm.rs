@@ -456,7 +456,7 @@ fn everybody_is_told_to_come_back_though_messages_go_on_at_the_drain(on: Stand) 
         publisher.send("POST /push/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n");
     }
     rig.wait(|| rig.count("encke_exchanges_open") == 8, "all are under way");
-    rig.running().drain(Duration::ZERO, Duration::from_secs(6));
+    rig.running().drain(Duration::ZERO, Duration::from_secs(60));
     for (number, publisher) in publishers.iter_mut().enumerate() {
         let gone = 2 + number * 2;
         rig.wait(|| rig.count("encke_push_subscribers") <= 40 - gone as u64, "some have gone");

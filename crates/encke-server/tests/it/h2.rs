@@ -548,8 +548,9 @@ fn a_head_without_end_is_ended(stand: Stand) {
 
 fn a_head_that_is_not_finished_in_time_is_ended(stand: Stand) {
     let held = Held::default();
-    let rig =
-        stand.serve_by(|policy| policy.limits.head_time = ms(100), |server| server.mount("/", held.clone()));
+    // Long enough for a client of a busy machine, which pauses between its connection and its first request.
+    let limit = |policy: &mut encke_server::ConnLimits| policy.limits.head_time = ms(2_000);
+    let rig = stand.serve_by(limit, |server| server.mount("/", held.clone()));
     let mut client = H2::connect(&rig);
     client.send(&request(1, GET, "/", END_STREAM));
     client.ping();
@@ -564,10 +565,12 @@ fn a_head_that_is_not_finished_in_time_is_ended(stand: Stand) {
 fn a_client_that_asks_for_nothing_is_ended(stand: Stand) {
     let rig = stand
         .serve_by(|policy| policy.limits.head_time = ms(100), |server| server.mount("/", handlers::hello));
-    let mut client = H2::connect(&rig);
+    // A client that pauses before its first byte is ended without a response.
+    let (client, ends) = rig.begun(begin());
+    let mut client = H2::speak(client);
     assert_eq!(client.until_goaway(), NO_ERROR);
     drop(client);
-    rig.wait_for_closes(CloseReason::HeadTime, 1);
+    rig.wait_for_closes(CloseReason::HeadTime, ends + 1);
 }
 
 fn a_body_that_stops_or_drips_costs_its_stream(stand: Stand) {

@@ -502,6 +502,7 @@ fn a_blocked_address_is_refused_until_it_is_unblocked(on: Stand) {
     rig.wait(|| rig.count_of("encke_http_refusals_total", "blocked") == 1, "the refusal is counted");
     rig.running().reload(ConnLimits::default(), Some(vec![("/".into(), Arc::new(hello) as Arc<dyn Mount>)]));
     assert!(!is_admitted([127, 0, 0, 2], rig.address()), "a block survives a reload");
+    rig.wait(|| rig.count_of("encke_http_refusals_total", "blocked") == 2, "the refusal is counted");
     let rows = list(&rig, "blocks", &all()).rows;
     assert_eq!(
         (rows.len(), text(&rows[0], "address"), count(&rows[0], "refused")),

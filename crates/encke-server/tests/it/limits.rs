@@ -67,15 +67,21 @@ fn large() -> Folder {
     Folder::new().with("large", vec![b'x'; 32 << 20])
 }
 
-/// Serves a good client until `count` connections have ended for `reason`.
+/// Serves a good client until `count` connections have ended for `reason`. On a busy machine it may pause between two requests for
+/// longer than a limit allows. Then it connects again, and that end counts in addition.
 fn serve_on_until_closed(rig: &Rig, reason: CloseReason, count: usize) {
     let begun = Instant::now();
-    let mut good = rig.client();
-    while rig.closes(reason) < count as u64 {
-        assert!(begun.elapsed() < PATIENCE, "{count} {} did not come{}", reason.name(), rig.told());
-        assert_eq!(good.get("/").text(), "Hello\n");
+    let (mut good, mut due, mut served) = (rig.client(), count as u64, 0);
+    while rig.closes(reason) < due || served == 0 {
+        assert!(begun.elapsed() < PATIENCE, "{due} {} did not come{}", reason.name(), rig.told());
+        if let Some(answer) = good.try_get("/") {
+            assert_eq!(answer.text(), "Hello\n");
+            served += 1;
+        } else {
+            (good, due) = (rig.client(), due + 1);
+        }
     }
-    assert_eq!(rig.closes(reason), count as u64, "{}", rig.told());
+    assert_eq!(rig.closes(reason), due, "{}", rig.told());
 }
 
 fn slow(rig: &Rig, request: &str) -> Vec<Client> {
@@ -100,7 +106,8 @@ fn clients_whose_heads_drip_are_ended(stand: Stand) {
     let rig = serve(stand, &Folder::new(), |_| {});
     let begun = Instant::now();
     let mut clients = slow(&rig, "GET / HTTP/1.1\r\nHost: a\r\nX: ");
-    let mut good = rig.client();
+    let (mut good, _) = rig.begun(GET);
+    assert_eq!(good.answer().text(), "Hello\n");
     while rig.closes(CloseReason::HeadTime) < SLOW as u64 {
         assert!(begun.elapsed() < PATIENCE, "{}", rig.told());
         assert_eq!(good.get("/").text(), "Hello\n");
@@ -113,7 +120,8 @@ fn clients_whose_heads_drip_are_ended(stand: Stand) {
         let (rest, _) = client.rest();
         assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408 "), "{rest:?}");
     }
-    assert!(rig.count_of("encke_http_requests_total", "4xx") >= SLOW as u64);
+    // A client that paused before its first byte gets no response.
+    assert!(rig.count_of("encke_http_requests_total", "4xx") >= SLOW as u64 / 2);
 }
 
 /// A byte per second must not hold a connection forever, however often the handler reads.
@@ -190,14 +198,15 @@ fn clients_that_do_not_read_a_stream_are_ended(stand: Stand) {
 
 fn clients_that_end_their_side_and_do_not_read_are_ended(stand: Stand) {
     let folder = large();
-    let rig = serve(stand, &folder, |_| {});
+    let rig = serve(stand, &folder, with_time_for_heads);
     let mut clients = slow(&rig, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     clients.iter_mut().for_each(Client::finish);
     serve_on_until_closed(&rig, CloseReason::WriteRate, SLOW);
 }
 
 fn clients_that_end_their_side_within_a_request_are_ended(stand: Stand) {
-    let rig = serve(stand, &Folder::new(), |policy| policy.limits.head_time = ms(60_000));
+    // Nor does a slow body end a connection before its client ends it.
+    let rig = stand.serve(|server| server.mount("/", hello).mount("/echo", Echo));
     let mut clients = slow(&rig, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
     clients.extend(slow(&rig, "GET / HTTP/1.1\r\nHo"));
     clients.iter_mut().for_each(Client::finish);
@@ -208,7 +217,7 @@ fn clients_that_end_their_side_within_a_request_are_ended(stand: Stand) {
 }
 
 fn clients_that_stay_after_the_last_answer_are_ended(stand: Stand) {
-    let rig = serve(stand, &Folder::new(), |_| {});
+    let rig = serve(stand, &Folder::new(), with_time_for_heads);
     // Input follows the last request, so the server lingers.
     let last = GET.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
     let clients = slow(&rig, &format!("{last}{GET}"));
@@ -220,8 +229,11 @@ fn clients_that_stay_after_the_last_answer_are_ended(stand: Stand) {
 }
 
 fn clients_that_are_done_and_stay_are_ended(stand: Stand) {
-    // The good client may be descheduled for some time between its requests.
-    let rig = serve(stand, &Folder::new(), |policy| policy.limits.idle_time = ms(1_000));
+    let limit = |policy: &mut ConnLimits| {
+        with_time_for_heads(policy);
+        policy.limits.idle_time = ms(500);
+    };
+    let rig = serve(stand, &Folder::new(), limit);
     let mut clients = slow(&rig, GET);
     for client in &mut clients {
         assert_eq!(client.answer().text(), "Hello\n");
@@ -242,26 +254,31 @@ fn a_short_idle_time_holds_beside_long_other_times(stand: Stand) {
     };
     let rig = stand.serve_by(limit, |server| server.mount("/", hello));
     let mut client = rig.client();
-    for _ in 0..3 {
-        assert_eq!(client.get("/").text(), "Hello\n");
+    assert_eq!(client.get("/").text(), "Hello\n");
+    // On a busy machine the time may end between two requests.
+    while client.try_get("/").is_some_and(|answer| answer.text() == "Hello\n") {
+        if rig.count("encke_http_requests_total") >= 3 {
+            assert_eq!(client.end(), End::Finished);
+            break;
+        }
     }
-    assert_eq!(client.end(), End::Finished);
     rig.wait_for_closes(CloseReason::IdleTime, 1);
 }
 
 fn a_head_that_begins_behind_another_request_has_its_time(stand: Stand) {
     // The idle time is long, but must not apply to a head that has begun.
     let rig = stand.serve_by(|policy| policy.limits.head_time = ms(200), |server| server.mount("/", hello));
+    let mut due = 2;
     for beginning in ["G", "GET / HTTP/1.1\r\nHost"] {
-        let mut client = rig.client();
-        client.send(format!("{GET}{beginning}"));
+        let (mut client, ends) = rig.begun(format!("{GET}{beginning}"));
+        due += ends;
         assert_eq!(client.answer().text(), "Hello\n");
         let answer = client.answer();
         assert!(answer.status == 408 && answer.closes(), "{beginning:?}: {answer:?}");
         client.finish();
         assert_eq!(client.end(), End::Finished);
     }
-    rig.wait_for_closes(CloseReason::HeadTime, 2);
+    rig.wait_for_closes(CloseReason::HeadTime, due);
 }
 
 fn a_body_has_time_while_nobody_reads_it(stand: Stand) {
@@ -291,23 +308,23 @@ fn a_body_has_time_while_nobody_reads_it(stand: Stand) {
 }
 
 fn a_slow_but_steady_body_arrives(stand: Stand) {
-    // Forty times the required rate, in small pieces, through several windows.
+    // Forty times the required rate, in small pieces, through several windows. A client that pauses for a whole window would fail.
     let rig = stand.serve_by(
         |policy| {
-            policy.rate_window_ns = ms(800).nanoseconds();
+            policy.rate_window_ns = ms(2_000).nanoseconds();
             policy.limits.body_rate = ByteRate::of(100);
         },
         |server| server.mount("/", Echo),
     );
     let mut client = rig.client();
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8000\r\n\r\n");
-    for _ in 0..80 {
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n");
+    for _ in 0..200 {
         client.send([b'x'; 100]);
         if client.idle(Duration::from_millis(25)) {
             break;
         }
     }
-    assert_eq!(client.answer().body.len(), 8_000, "{}", rig.told());
+    assert_eq!(client.answer().body.len(), 20_000, "{}", rig.told());
 }
 
 /// Bytes in the kernel's buffers have not reached the client. The buffers are larger than the bytes that a slow client receives
@@ -316,7 +333,8 @@ fn a_slow_but_steady_reader_gets_everything(stand: Stand) {
     const LEN: usize = 4 << 20;
     let folder = Folder::new().with("large", vec![b'x'; LEN]);
     let rig = serve(stand, &folder, |policy| {
-        policy.rate_window_ns = ms(500).nanoseconds();
+        with_time_for_heads(policy);
+        policy.rate_window_ns = ms(1_500).nanoseconds();
         policy.limits.write_rate = ByteRate::of(20_000);
     });
     let mut client = rig.narrow_client();
@@ -343,8 +361,7 @@ fn a_stream_that_has_nothing_to_say_is_not_the_clients_fault(stand: Stand) {
         },
         |server| server.mount("/", feed.clone()),
     );
-    let mut client = rig.client();
-    client.send(GET);
+    let (mut client, _) = rig.begun(GET);
     assert_eq!(client.head().status, 200);
     feed.wait_until_starved(&rig, 1);
     assert!(!client.idle(Duration::from_millis(400)), "many times every limit");
@@ -439,9 +456,10 @@ fn idle_connections_make_room(stand: Stand) {
         let mut client = rig.client();
         assert_eq!(client.get("/").text(), "Hello\n", "client {number}");
         clients.push(client);
-        assert!(rig.connections() <= MOST as u64 + 1, "{}", rig.told());
+        // Another worker may still close a connection.
+        rig.wait(|| rig.connections() <= MOST as u64 + 1, "idle connections make room");
     }
     rig.wait(|| rig.closes(CloseReason::Shed) >= MOST as u64, "those who were idle have gone");
-    let ended = clients.iter_mut().filter(|client| client.has_news()).count();
-    assert!(ended >= MOST, "{ended} were told by an end, in order");
+    let ended = || clients.iter().filter(|client| client.has_news()).count();
+    rig.wait(|| ended() >= MOST, "they see an end, in order");
 }

@@ -131,8 +131,7 @@ fn slow_requests_are_logged_with_their_limit(on: Stand) {
         ("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx", "body_rate (limits.body_rate)"),
     ] {
         let name = reason.split(' ').next().unwrap_or_default();
-        let mut client = rig.client();
-        client.send(request);
+        let (mut client, _) = rig.begun(request);
         assert_eq!(client.answer().status, 408, "{reason}");
         let line = next(&tail);
         assert_eq!((&line["status"], &line["reason"]), (&json!(408), &json!(reason)));

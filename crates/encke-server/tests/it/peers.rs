@@ -8,7 +8,7 @@ use encke_server::{CloseReason, ConnLimits, ListenConfig, Network, Server};
 use encke_wire::forwarded::ForwardingField;
 
 use crate::rig::handlers::who;
-use crate::rig::{Client, Cut, End, Folder, Rig, Stand, any_port, ms};
+use crate::rig::{Client, Cut, Folder, Rig, Stand, any_port, ms};
 
 on_every_stand! {
     a_proxy_header_may_be_cut_anywhere,
@@ -111,12 +111,14 @@ fn a_connection_without_its_proxy_header_is_closed_without_an_answer(stand: Stan
 
 fn a_proxy_header_has_its_time(stand: Stand) {
     let rig = serve_proxied(stand, |policy| policy.limits.head_time = ms(100));
-    for beginning in ["", "PROXY TCP4 203"] {
+    for (count, beginning) in (1..).zip(["", "PROXY TCP4 203"]) {
         let mut client = rig.client();
         client.send(beginning);
-        assert_eq!(client.end(), End::Finished, "{beginning:?}");
+        // Bytes that a busy machine sends after the time reset the connection.
+        let (rest, _) = client.rest();
+        assert!(rest.is_empty(), "{beginning:?}: {rest:?}");
+        rig.wait_for_closes(CloseReason::ProxyHeader, count);
     }
-    rig.wait_for_closes(CloseReason::ProxyHeader, 2);
 }
 
 /// The limit applies to the client, not to the proxy, and every count is released.

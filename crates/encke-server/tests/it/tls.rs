@@ -159,7 +159,9 @@ fn a_handshake_has_its_time(stand: Stand) {
     slow.write_all(&[22, 3, 1, 2, 0, 1]).expect("sent");
     rig.wait_for_closes(CloseReason::HandshakeTime, 2);
     assert_eq!(silent.read(&mut [0]).expect("its end"), 0);
-    assert_eq!(slow.read(&mut [0]).expect("its end"), 0);
+    // On a busy machine its bytes may arrive after the time, and reset the connection.
+    let end = slow.read(&mut [0]);
+    assert!(matches!(&end, Ok(0)) || end.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset));
 }
 
 fn a_handshake_that_drips_has_no_more_time(stand: Stand) {
@@ -308,9 +310,12 @@ fn renegotiation_is_refused(stand: Stand) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("openssl is installed");
-    // A line that begins with `R` is a command of `openssl s_client`.
-    client.stdin.as_mut().expect("piped").write_all(b"R\n").expect("it reads");
+    // A line that begins with `R` is a command of `openssl s_client`. It ends by itself after the refusal. At an end of its input it
+    // would not wait for the response of the server.
+    let mut input = client.stdin.take().expect("piped");
+    input.write_all(b"R\n").expect("it reads");
     let told = client.wait_with_output().expect("its end");
+    drop(input);
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
     assert!(told.contains("no renegotiation"), "{told}");
     rig.wait(|| rig.connections() == 0, "its end");
@@ -344,8 +349,8 @@ fn what_is_no_handshake_is_closed_with_an_alert(stand: Stand) {
     stream.write_all(&[22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff]).expect("sent");
     stream.read_to_end(&mut Vec::new()).expect("its end");
     drop(stream);
-    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "protocol"), 4);
     rig.wait_for_closes(CloseReason::Handshake, 4);
+    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "protocol"), 4);
 }
 
 fn plain_http_is_told_to_use_tls(stand: Stand) {
@@ -357,7 +362,7 @@ fn plain_http_is_told_to_use_tls(stand: Stand) {
     let mut told = String::new();
     stream.read_to_string(&mut told).expect("its end");
     assert!(told.starts_with("HTTP/1.1 400 ") && told.contains("use https"), "{told}");
-    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "plain_http"), 1);
+    rig.wait(|| rig.count_of("encke_tls_handshake_failures_total", "plain_http") == 1, "it is counted");
 }
 
 fn a_proxy_header_comes_before_the_handshake(stand: Stand) {
@@ -400,7 +405,9 @@ fn so_many_handshakes_go_on_at_a_time(stand: Stand) {
         // The server's part of the handshake, or the end.
         let _response_or_end = stream.read(&mut [0; 16]);
         waiting.push(stream);
-        assert!(waiting.len() as u64 <= most + 1, "{most} handshakes, and one too many");
+        // On a busy machine the first may have stalled, and give way.
+        let ended = rig.closes(CloseReason::HandshakeTime);
+        assert!(waiting.len() as u64 <= most + 1 + ended, "{most} handshakes, and one too many");
     }
     // Each handshake that ends makes room for another.
     drop(waiting);
@@ -731,8 +738,10 @@ fn clients_show_certificates_where_they_must(stand: Stand) {
             let asked = stream.write_all(get("/").as_bytes()).and_then(|()| stream.read(&mut [0; 9]));
             assert_eq!(asked.is_ok(), client == ClientCert::Optional, "{asked:?}");
         }
-        let failures = rig.count_of("encke_tls_handshake_failures_total", "client_certificate");
-        assert_eq!(failures, if client == ClientCert::Required { 2 } else { 0 });
+        let failures = || rig.count_of("encke_tls_handshake_failures_total", "client_certificate");
+        let due = if client == ClientCert::Required { 2 } else { 0 };
+        rig.wait(|| failures() >= due, "the refusals are counted");
+        assert_eq!(failures(), due);
     }
 }
 
@@ -819,7 +828,7 @@ fn what_is_wrong_with_a_pair_is_told_with_its_file_and_the_remedy() {
     };
     let old = Arc::new(authority.client(&[&version::TLS12]));
     assert!(shake(&rig, &old, "localhost").write_all(b"x").is_err());
-    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "incompatible"), 1);
+    rig.wait(|| rig.count_of("encke_tls_handshake_failures_total", "incompatible") == 1, "it is counted");
     let mut new = shake(&rig, &Arc::new(authority.client(&BOTH)), "localhost");
     ask(&mut new, &get("/"));
     assert_eq!(new.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));

@@ -199,6 +199,15 @@ impl Client {
         self.ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
+    /// Sends a GET and reads the response, unless the server has closed the connection before.
+    pub fn try_get(&mut self, path: &str) -> Option<Answer> {
+        self.try_send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).ok()?;
+        if self.arrived.is_empty() && self.fill(usize::MAX).is_some() {
+            return None;
+        }
+        Some(self.answer())
+    }
+
     /// Sends a request and reads the response.
     pub fn ask(&mut self, request: impl AsRef<[u8]>) -> Answer {
         self.send(request);
@@ -265,6 +274,11 @@ impl Client {
         let looked = self.stream.peek(&mut [0]);
         self.stream.set_nonblocking(false).expect("a socket can");
         !looked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Waits for bytes or an end. Returns whether there are bytes.
+    pub fn is_answered(&mut self) -> bool {
+        !self.arrived.is_empty() || self.fill(usize::MAX).is_none()
     }
 
     /// Waits until bytes or an end arrive, at most for `time`. Returns whether they did. For deliberately slow clients.

@@ -128,6 +128,19 @@ impl Rig {
         Client::connect(self.address())
     }
 
+    /// Connects a client that sends `bytes`, and waits for the first byte of the server. If the server ends the connection without
+    /// one, the client tries again: a busy machine may let more time pass between the connection and its first byte than a limit of
+    /// the case allows. The second value is the number of such ends.
+    pub fn begun(&self, bytes: impl AsRef<[u8]>) -> (Client, u64) {
+        for ends in 0..100 {
+            let mut client = self.client();
+            if client.try_send(bytes.as_ref()).is_ok() && client.is_answered() {
+                return (client, ends);
+            }
+        }
+        panic!("the server ends each connection without a response{}", self.told());
+    }
+
     /// Connects a client with a small receive buffer.
     pub fn narrow_client(&self) -> Client {
         Client::connect_narrow(self.address())
