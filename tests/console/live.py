@@ -44,15 +44,16 @@ def a_list_of_many_connections_is_live_four_times_per_second(lab: ConsoleLab) ->
     with server.innocent() as innocent:
         page = server.page(LONGEST_IDLE)
         page.until(lambda _, data: data["total"] >= IDLE, "not all connections are in the list")
-        began, updates = time.monotonic(), 0
+        # The longest idle time is a clock of the server: a page of a busy machine may read several updates at once.
+        idle, updates = [], 0
         while updates < 10:
             name, data = page.next()
             times = [row["idle_s"] for row in data["rows"]]
             require(name == "list" and data["watch"] == LONGEST_IDLE and data["name"] == "connections", f"{name} {data}"[:300])
             require(len(times) == 100 and times == sorted(times, reverse=True), f"{len(times)} rows, not in order: {times}")
+            idle.append(times[0])
             updates += 1
-        took = time.monotonic() - began
-        # The first of them may have been due already.
+        took = idle[-1] - idle[0]
         require((updates - 1) / took <= 4.4 / (2 if lab.planted else 1), f"{updates} updates in {took:.1f} s")
         innocent.served()
         for client in clients[:IDLE // 2]:
@@ -143,7 +144,7 @@ def pages_are_limited(lab: ConsoleLab) -> str:
 @case()
 def pages_get_an_end_before_the_server_stops(lab: ConsoleLab) -> str:
     """A drain ends each page with an event, and the process exits at once. Fault: the server is killed."""
-    server = lab.console({"server": {"drain_time": "30s"}})
+    server = lab.console({"server": {"drain_time": "1h"}})
     pages = [server.page(*watches) for watches in (("overview",), ("lists/channels", "log"), ("notices",), ())]
     require(all(page.next() for page in (pages[0], pages[1], pages[3])), "a page got no event")
     began = time.monotonic()
@@ -153,7 +154,7 @@ def pages_get_an_end_before_the_server_stops(lab: ConsoleLab) -> str:
         require(page.next() is None, "an event after the end")
     server.process.wait(lab.patience)
     took = time.monotonic() - began
-    require(server.process.returncode == 0 and took < 15, f"status {server.process.returncode} after {took:.1f} s")
+    require(server.process.returncode == 0, f"status {server.process.returncode} after {took:.1f} s")
     return f"{len(pages)} pages, {took:.1f} s"
 
 

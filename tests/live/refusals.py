@@ -219,6 +219,7 @@ def a_refused_source_that_keeps_sending_is_ended_soon(lab: LiveLab) -> str:
     station.source("song").begin(FRAME)
     times = []
     for where, name, status in ((station, "song", 409), (closed, "song", 401), (station, "film", 415)):
+        opened = time.monotonic()
         source = where.source(name)
         if status == 415:
             source.send(committed("h264-aac.mp4")[:100] + bytes(2_000))
@@ -230,7 +231,8 @@ def a_refused_source_that_keeps_sending_is_ended_soon(lab: LiveLab) -> str:
                 source.socket.sendall(b"5\r\nhello\r\n")
         except ConnectionError:
             times.append(time.monotonic() - began)
-            require(times[-1] > 0.4, f"a source with a {status} is ended after {times[-1]:.1f} s")
+            # From its beginning: a client of a busy machine may read the response late.
+            require(time.monotonic() - opened > 0.4, f"a source with a {status} is ended after {times[-1]:.1f} s")
             continue
         raise Fault(f"a source with a {status} may send for 5 s")
     return ", ".join(f"{time_:.1f} s" for time_ in times)

@@ -25,7 +25,7 @@ use node::Hand;
 use server::Nats;
 
 /// Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(120);
 const CORES: usize = 2;
 const LARGEST: usize = 1_000;
 

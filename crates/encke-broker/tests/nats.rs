@@ -239,7 +239,7 @@ fn what_a_stream_has_dropped_before_a_node_was_told_is_a_loss_whatever_else_was_
     let last = *wanted.last().expect("some");
     let (mut told_to, mut lost) = (0, 0);
     while told_to < last {
-        for news in other.news.recv_timeout(PATIENCE).expect("more") {
+        for news in other.news.recv_timeout(6 * PATIENCE).expect("more") {
             let (offsets, to) = match news {
                 ClusterEvent::Messages { messages, to } => {
                     (messages.iter().map(|message| message.offset).collect(), to)
@@ -334,7 +334,7 @@ fn nodes_announce_their_sources_and_forget_those_of_a_node_that_ends() {
     let [(one, first), (two, second), (three, _third)] = [1, 2, 3].map(join);
     let until = |what: &str, holds: &dyn Fn() -> bool| {
         while !holds() {
-            changes.recv_timeout(2 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
+            changes.recv_timeout(6 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
         }
     };
     let holder = |board: &SourceBoard| board.holder("film").map(|holder| holder.node.to_string());

@@ -12,7 +12,7 @@ use encke_gateway::{Gateway, RouteSettings, ScriptRoot, SiteRoutes, UpstreamSett
 use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
 
 /// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A request, as an application gets it.
 struct Call {

@@ -14,7 +14,7 @@ use encke_server::{
 };
 
 /// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application that responds with the port at which it listens. `/one` leads to `/two`, and this to `/three`.
 struct App {

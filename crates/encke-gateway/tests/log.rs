@@ -11,7 +11,7 @@ use encke_settings::Period;
 
 /// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
 const CLOSED: &str = "127.0.0.1:1";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application that keeps connections. `/broken` ends within its response, `/file` names a file of the site, and `/socket` is a
 /// WebSocket that ends at once.

@@ -13,7 +13,7 @@ use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
 use encke_settings::Period;
 
 /// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application whose responses wait for the test. It keeps connections.
 struct App {
@@ -125,7 +125,7 @@ fn serve(
     let to = to.iter().map(|address| format!("http://{address}").parse().expect("a URL")).collect();
     let mut settings =
         UpstreamSettings { name: "app".into(), to, connections: 1, ..UpstreamSettings::default() };
-    settings.queue_time = Period::seconds(30);
+    settings.queue_time = Period::seconds(60);
     change(&mut settings);
     let routes = [RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() }];
     let sites = [SiteRoutes { routes: &routes, ..SiteRoutes::default() }];
@@ -395,10 +395,9 @@ fn a_kept_connection_is_given_up_for_another_worker() {
     let (running, address) = serve(&[app.address], 2, |settings| settings.keep_time = Period::seconds(600));
     // The system distributes connections over the workers. Only one worker at a time can hold the only permit.
     for number in 0..64 {
-        let begun = Instant::now();
+        // A request that waited for the end of a kept connection would be refused after `queue_time`.
         let response = Client::ask(address, &format!("/{number}")).answer();
         assert_eq!(status(&response), "200", "{response}");
-        assert!(begun.elapsed() < Duration::from_secs(20), "it waited for the end of a connection");
     }
     let accepted = app.gate.accepted.load(Ordering::SeqCst);
     assert!(accepted > 1, "both workers take part");

@@ -11,7 +11,7 @@ use encke_server::{Body, Exchange, Options, Outcome, Reply, Request, Running, Se
 
 /// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
 const CLOSED: &str = "127.0.0.1:1";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const ACCEPT: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

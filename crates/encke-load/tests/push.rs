@@ -151,41 +151,52 @@ fn run(plan: PushRunPlan) -> PushRunOutcome {
 #[test]
 fn what_the_server_is_slow_by_is_told_of_the_first_each_and_the_last() {
     for backend in Backend::NAMED.into_iter().filter(|backend| backend.compiled()) {
-        let server = Server::start();
-        let dialect = Dialect::of(Preset::Nchan, Transport::Sse, false).expect("it has event streams");
-        let pace = Pace::Open(Rate::constant(4.0).expect("a rate"), Arrivals::Even);
-        let plan = PushRunPlan {
-            subscribers: SUBSCRIBERS,
-            threads: 2,
-            pace,
-            stop: Stop::Count(6),
-            backend,
-            ..PushRunPlan::new(server.address, "localhost".into(), dialect, Transport::Sse, 5)
+        // A busy machine delays receipts, but not ten times in a row by as much.
+        let mut delayed = Vec::new();
+        let is_near = |_| {
+            let late = deliver_late(backend);
+            delayed.extend(late.clone());
+            late.is_none()
         };
-        let outcome = run(plan);
-        assert!(outcome.errors.is_empty(), "{backend}: {:?}", outcome.errors);
-        assert_eq!((outcome.totals.published, outcome.totals.received), (6, 240), "{backend}");
-        assert_eq!((outcome.reach.expected, outcome.reach.lost), (240, 0), "{backend}");
-        assert_eq!(server.subscribers.lock().expect("nobody panics").len(), 40, "{backend}");
-        let [each, first, last] = server.medians();
-        assert!(
-            last >= STEP * (SUBSCRIBERS - 1),
-            "{backend}: the server was quicker than it may be: {last:?}"
-        );
-        let messages = &outcome.messages;
-        for (what, distribution, truth) in [
-            ("each", &outcome.totals.latency, each),
-            ("the first", &messages.first, first),
-            ("the last", &messages.last, last),
-            ("first to last", &messages.spread, last.saturating_sub(first)),
-        ] {
-            let found = Duration::from_nanos(distribution.quantile_ns(0.5).expect("there are some"));
-            // A receipt cannot precede its write, but a busy machine may delay it.
-            let earliest = truth.saturating_sub(if what == "first to last" { SLACK } else { Duration::ZERO });
-            assert!(
-                (earliest..truth + SLACK).contains(&found),
-                "{backend}, {what}: {found:?} instead of {truth:?}"
-            );
-        }
+        assert!((0..10).any(is_near), "{backend}: {delayed:#?}");
     }
+}
+
+/// Compares the times of a run with those of the server. Returns a time that is too long.
+fn deliver_late(backend: Backend) -> Option<String> {
+    let server = Server::start();
+    let dialect = Dialect::of(Preset::Nchan, Transport::Sse, false).expect("it has event streams");
+    let pace = Pace::Open(Rate::constant(4.0).expect("a rate"), Arrivals::Even);
+    let plan = PushRunPlan {
+        subscribers: SUBSCRIBERS,
+        threads: 2,
+        pace,
+        stop: Stop::Count(6),
+        backend,
+        ..PushRunPlan::new(server.address, "localhost".into(), dialect, Transport::Sse, 5)
+    };
+    let outcome = run(plan);
+    assert!(outcome.errors.is_empty(), "{backend}: {:?}", outcome.errors);
+    assert_eq!((outcome.totals.published, outcome.totals.received), (6, 240), "{backend}");
+    assert_eq!((outcome.reach.expected, outcome.reach.lost), (240, 0), "{backend}");
+    assert_eq!(server.subscribers.lock().expect("nobody panics").len(), 40, "{backend}");
+    let [each, first, last] = server.medians();
+    assert!(last >= STEP * (SUBSCRIBERS - 1), "{backend}: the server was quicker than it may be: {last:?}");
+    let messages = &outcome.messages;
+    let compared = [
+        ("each", &outcome.totals.latency, each),
+        ("the first", &messages.first, first),
+        ("the last", &messages.last, last),
+        ("first to last", &messages.spread, last.saturating_sub(first)),
+    ];
+    compared.into_iter().find_map(|(what, distribution, truth)| {
+        let found = Duration::from_nanos(distribution.quantile_ns(0.5).expect("there are some"));
+        let told = format!("{what}: {found:?} instead of {truth:?}");
+        // A receipt cannot precede its write. The delays of the first receipts may shorten the time to the last ones.
+        if what == "first to last" && found + SLACK < truth {
+            return Some(told);
+        }
+        assert!(what == "first to last" || found >= truth, "{backend}, {told}");
+        (found >= truth + SLACK).then_some(told)
+    })
 }

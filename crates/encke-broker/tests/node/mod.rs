@@ -122,7 +122,7 @@ impl Node {
             if holds(self) {
                 return;
             }
-            let news = self.news.recv_timeout(2 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
+            let news = self.news.recv_timeout(6 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
             self.engine.taken();
             for news in news {
                 if let ClusterEvent::Messages { messages, .. } = &news {

@@ -21,7 +21,7 @@ use encke_settings::TlsSettings;
 /// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
 const CLOSED: &str = "127.0.0.1:1";
 /// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application: each connection is served by the given function, on a thread of its own.
 struct App {

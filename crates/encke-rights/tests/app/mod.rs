@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 /// A time that no step takes.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application: each connection is served by the given function, on a thread of its own.
 pub struct App {
