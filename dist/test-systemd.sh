@@ -51,7 +51,7 @@ sed --in-place 's/^#list = false/list = true/' /etc/encke/encke.toml
 rm /srv/encke/index.html
 echo more >/srv/encke/more.txt
 systemctl reload encke || wrong "systemctl reload"
-deadline=$(($(date +%s) + 20))
+deadline=$(($(date +%s) + 120))
 until curl --silent http://127.0.0.1:8080/ | grep --quiet more.txt; do
     [ "$(date +%s)" -lt "$deadline" ] || wrong "the reload changed nothing"
 done
@@ -86,7 +86,7 @@ ln -s ../steps.service "$root/etc/systemd/system/graphical.target.wants/"
 
 # The first process of the namespaces is systemd. If it does not end by itself, all of them are killed.
 boot() {
-    timeout --signal KILL 120 unshare --mount --pid --fork --kill-child --cgroup --net --uts --ipc sh -euc "
+    timeout --signal KILL 600 unshare --mount --pid --fork --kill-child --cgroup --net --uts --ipc sh -euc "
         mount --make-rprivate /
         mount --bind '$root' '$root'
         cd '$root'

@@ -45,7 +45,7 @@ env -u ENCKE_CONFIG "$WINE" ./encke.exe check encke.toml >"$here/checked" 2>&1 |
 env -u ENCKE_CONFIG "$WINE" ./encke.exe serve -c encke.toml -l 127.0.0.1:0 --admin off >"$here/said" 2>&1 &
 server=$!
 # tail ends with its reader, by a signal.
-(set +o pipefail; timeout 60 tail -n +1 -f --pid=$server "$here/said" | grep -q -m 1 capacity) || fail "it did not start: $(cat "$here/said")"
+(set +o pipefail; timeout 240 tail -n +1 -f --pid=$server "$here/said" | grep -q -m 1 capacity) || fail "it did not start: $(cat "$here/said")"
 url=$(sed -n 's/^ *site *\(http[^ \r]*\).*/\1/p' "$here/said" | head -n 1)
 curl --silent --show-error --fail "$url" | cmp - site/index.html || fail "it served another page"
 kill -INT "$server"

@@ -108,7 +108,7 @@ def a_delete_on_a_full_disk_keeps_its_word(rig: Rig) -> str:
                 return statuses[-1] == 201
 
             # The store may need a commit or two before it reuses the space.
-            rig.until(published, f"publishing fails after a DELETE with 204: {statuses[:3]}", 10)
+            rig.until(published, f"publishing fails after a DELETE with 204: {statuses[:3]}")
             due = [text]
         innocent.served()
     restarted(server, due, status, lambda: disk.grow(server))

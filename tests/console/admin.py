@@ -111,6 +111,9 @@ class Console(Server):
         self.write_settings()
         self.process.send_signal(signal.SIGHUP)
         self.rig.until(lambda: self.log_text().count("settings reloaded") > before, f"no reload: {self.log_text()[-400:]}")
+        if "tls" not in self.settings["server"]["admin"]:
+            # Each worker takes part in this list after it has taken the new settings.
+            self.get("/lists/connections?limit=1")
 
     def state(self) -> dict[str, object]:
         """The state that a rejected request must not change."""

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests/attacks"))
 
-from rig import KIB, MIB, PATIENCE, START_PATIENCE, Fault, Rig, Server, connect, merged, reserved_port, toml  # noqa: E402, F401
+from rig import KIB, MIB, PATIENCE, START_PATIENCE, TOKEN, Fault, Rig, Server, connect, merged, reserved_port, toml  # noqa: E402, F401
 
 APPS = HERE / "apps"
 VENV = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "gateway-venv/bin"
@@ -140,6 +141,9 @@ class Gateway(Server):
         path.write_text(text)
         self.process.send_signal(signal.SIGHUP)
         self.rig.until(lambda: self.log_text().count("settings reloaded") > before, f"no reload: {self.log_text()[-400:]}")
+        # Each worker takes part in this list after it has taken the new routes.
+        url = f"http://127.0.0.1:{self.admin}/api/v1/lists/connections?limit=1&token={TOKEN}"
+        urllib.request.urlopen(url, timeout=self.rig.patience).read()
 
     def lines(self) -> list[dict]:
         """The lines of the access log."""

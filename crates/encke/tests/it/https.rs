@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use crate::running::{self, Folder, Running, encke, text};
 use encke_io::host::Signal;
@@ -213,19 +213,9 @@ impl Plan {
         let folder = Folder::new(name);
         folder.write("public/index.html", "hello");
         LocalAuthority::open(Path::new(&folder.path("pebble"))).expect("a folder that can be written");
-        // Both sides must know each other's ports before they start. All ports are held until all are chosen.
-        let free: Vec<TcpListener> =
-            (0..4).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        // DNS uses UDP and TCP, so the port must be free for both.
-        let names = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").expect("a free port"))
-            .take(PORTS_TRIED_MAX)
-            .find_map(|stream| {
-                let address = stream.local_addr().expect("bound");
-                UdpSocket::bind(address).ok().map(|datagrams| (address.port(), stream, datagrams))
-            });
-        let (names, _stream, _datagrams) = names.expect("a port that is free for both");
-        let port = |place: usize| free[place].local_addr().expect("bound").port();
-        Self { directory: port(0), management: port(1), http: port(2), tls: port(3), names, folder, lasts_s }
+        // Both sides must know each other's ports before they start.
+        let [directory, management, http, tls, names] = [(); 5].map(|()| free_port());
+        Self { folder, directory, management, names, http, tls, lasts_s }
     }
 
     /// Returns the path of the CA certificate of Pebble's own https listener.
@@ -312,8 +302,17 @@ impl Plan {
     }
 }
 
-/// Among a hundred ports, some are free for UDP as well.
-const PORTS_TRIED_MAX: usize = 100;
+/// Returns a port that is free for TCP and UDP, and that no other test gets: below the range that the system gives to connections and
+/// for port 0, and counted.
+fn free_port() -> u16 {
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    let ports = std::iter::repeat_with(|| COUNT.fetch_add(1, Ordering::Relaxed))
+        .map(|count| 10_000 + (std::process::id() as u16 % 50 * 97 + count) % 5_000);
+    let is_free = |port: &u16| {
+        TcpListener::bind(("127.0.0.1", *port)).is_ok() && UdpSocket::bind(("127.0.0.1", *port)).is_ok()
+    };
+    ports.take(5_000).find(is_free).expect("a free port")
+}
 
 /// Attempts to wait for an expected response: each takes about 20 ms, and the response two seconds.
 const ASKED_MAX: usize = 10_000;
@@ -458,8 +457,7 @@ fn a_refused_order_is_told_in_the_words_of_the_directory() {
     // The challenge is validated at a port where nothing listens.
     let mut plan = Plan::new("acme-elsewhere", 3600);
     let _elsewhere = plan.start();
-    plan.http =
-        TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a free port").port();
+    plan.http = free_port();
     let mut server = plan.serve(NAME, "http-01");
     let line = server.error_with("no certificate for");
     assert!(line.contains("the directory rejected the order") && line.contains("connection"), "{line}");
