@@ -96,18 +96,23 @@ def chromium_plays_without_a_stall(lab: LiveLab) -> str:
         for pusher in pushers:
             pusher.kill()
 
-    pages = in_chromium(lab, station, seconds, IN_CHROMIUM, kill if lab.planted else None)
-    starts = []
-    for (name, element), seen in zip(IN_CHROMIUM, pages):
-        what = f"{element} of {name}"
-        require(not seen["messages"], f"{what}: {seen['messages']}")
-        if element == "list":
-            require(name in seen["text"], f"{what}: {seen['text'][:200]!r}")
-            continue
-        require(not seen["errors"], f"{what}: {seen}")
-        require(seen["playing"] < START_MS, f"{what}: plays after {seen['playing']} ms")
-        require(not seen["waits"], f"{what}: stalls after {seen['waits']} ms")
-        require(abs(seen["played"] - seen["took"]) < 1.5, f"{what}: plays {seen['played']:.1f} s in {seen['took']:.1f} s")
-        require(element == "audio" or seen["frames"] > seconds * 10, f"{what}: {seen['frames']} pictures in {seconds} s")
-        starts.append(seen["playing"])
-    return f"playing after {starts} ms"
+    # A stall of the server comes again. Those of a busy machine do not come three times in a row.
+    for _ in range(1 if lab.planted else 3):
+        late, starts = [], []
+        for (name, element), seen in zip(IN_CHROMIUM, in_chromium(lab, station, seconds, IN_CHROMIUM, kill if lab.planted else None)):
+            what = f"{element} of {name}"
+            require(not seen["messages"], f"{what}: {seen['messages']}")
+            if element == "list":
+                require(name in seen["text"], f"{what}: {seen['text'][:200]!r}")
+                continue
+            require(not seen["errors"], f"{what}: {seen}")
+            late += [f"{what}: {fault}" for is_late, fault in (
+                (seen["playing"] >= START_MS, f"plays after {seen['playing']} ms"),
+                (seen["waits"], f"stalls after {seen['waits']} ms"),
+                (abs(seen["played"] - seen["took"]) >= 1.5, f"plays {seen['played']:.1f} s in {seen['took']:.1f} s"),
+                (element != "audio" and seen["frames"] <= seconds * 10, f"{seen['frames']} pictures in {seconds} s"),
+            ) if is_late]
+            starts.append(seen["playing"])
+        if not late:
+            return f"playing after {starts} ms"
+    raise Fault("; ".join(late))
