@@ -256,6 +256,10 @@ impl Plan {
         assert!(ready, "pebble ended");
         // Pebble keeps logging, and a full pipe would block it.
         std::thread::spawn(move || lines.for_each(drop));
+        // It says so before both of its listeners are open, and the other program says nothing.
+        for port in [self.directory, self.management, self.names] {
+            running::wait_until_open(&format!("127.0.0.1:{port}"));
+        }
         Pebble { _pebble: pebble, _names: names }
     }
 

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use encke_io::host::{Signal, send_signal};
 
@@ -47,6 +47,15 @@ pub(crate) fn get(site: &str, path: &str) -> String {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("answered");
     text(&answer)
+}
+
+/// Waits until a program that has started listens at this address.
+pub(crate) fn wait_until_open(address: &str) {
+    let begun = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        assert!(begun.elapsed() < PATIENCE, "nothing listens at {address}");
+        thread::yield_now();
+    }
 }
 
 /// A directory of one test, removed when dropped.
