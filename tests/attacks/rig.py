@@ -184,16 +184,7 @@ class Server:
         return sum(sample["value"] for one in families if one["name"] == family for sample in one["samples"]
                    if all(sample.get("labels", {}).get(name) == value for name, value in labels.items()))
 
-    def reserved_port(stack: contextlib.ExitStack) -> int:
-    """A port that a listener of this test can take, and take again after its end. A socket that is bound to it, and does not listen,
-    keeps the system from giving it to a connection or to another test."""
-    reservation = stack.enter_context(contextlib.closing(socket.socket()))
-    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reservation.bind(("127.0.0.1", 0))
-    return reservation.getsockname()[1]
-
-
-def connect(self, source: str = "127.0.0.1", *, receive_bytes: int | None = None) -> socket.socket:
+    def connect(self, source: str = "127.0.0.1", *, receive_bytes: int | None = None) -> socket.socket:
         return self.rig.keep(connect(self.port, source, receive_bytes))
 
     def innocent(self, **options) -> "Innocent":
@@ -234,16 +225,7 @@ class StandIn:
     def anonymous_bytes(self) -> int:
         return 0
 
-    def reserved_port(stack: contextlib.ExitStack) -> int:
-    """A port that a listener of this test can take, and take again after its end. A socket that is bound to it, and does not listen,
-    keeps the system from giving it to a connection or to another test."""
-    reservation = stack.enter_context(contextlib.closing(socket.socket()))
-    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reservation.bind(("127.0.0.1", 0))
-    return reservation.getsockname()[1]
-
-
-def connect(self, source: str = "127.0.0.1", *, receive_bytes: int | None = None) -> socket.socket:
+    def connect(self, source: str = "127.0.0.1", *, receive_bytes: int | None = None) -> socket.socket:
         return self.rig.keep(connect(self.port, source, receive_bytes))
 
     def innocent(self, **options) -> "Innocent":
