@@ -96,7 +96,7 @@ def no_read_fails_while_a_target_stops(lab: Lab, app: str) -> str:
     """One of three targets stops (SIGSTOP): the kernel still takes connections for it. No GET fails; a POST fails only if it was
     sent to that target. Planted: all targets stop."""
     applications = [lab.application(app) for _ in range(3)]
-    upstream = {"name": "app", "to": applications, "response_time": "5s"}
+    upstream = {"name": "app", "to": applications, "response_time": "3s"}
     server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [upstream])
     with Load(lab, server) as load:
         load.served()
@@ -160,7 +160,7 @@ def no_read_fails_while_checked_targets_die_stop_and_return(lab: Lab, app: str) 
     Planted: the target does not return."""
     applications = [lab.application(app) for _ in range(3)]
     victim, port = applications[0], applications[0].port
-    upstream = {"name": "app", "to": applications, "connections": 2, "response_time": "5s", "connect_time": "500ms",
+    upstream = {"name": "app", "to": applications, "connections": 2, "response_time": "3s", "connect_time": "500ms",
                 "slow_start": "2s", "check": {"path": "/ready", "every": "100ms", "time": "500ms", "rise": 2, "fall": 2}}
     server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [upstream])
 
