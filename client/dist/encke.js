@@ -99,25 +99,25 @@ refused===0&&ends.clear()}let denied=readers.filter(({channels})=>{let end=ends.
 0||end?.why==="denied"||end?.why==="token"});for(let part of this.parts)for(let reader of denied)part.readers.delete(reader);
 this.parts=this.parts.filter(part=>part.readers.size>0),this.running=this.parts.length>0;for(let reader of denied){let end=ends.
 get(reader.channels.join());end?.why==="denied"?reader.denied(end.status,end.text):reader.denied(status,text2)}return this.
-running?"some":"all"}async catchUp(attempt){let parts=[...this.parts];for(let part of parts){let more=!0;for(;more;){let{
-since:since2}=part,batch=await batchOf(attempt,channelsOf([part]),since2,0);if("why"in batch)return batch;if(attempt.signal.
-aborted)return{why:"over"};for(let word of batch.words)spread(word,part);more=batch.more&&batch.next!==since2,part.since=
-batch.next}}let since=parts[0]?.since??"",readers=new Set(parts.flatMap(part=>[...part.readers])),later=this.parts.filter(
-part=>!parts.includes(part));this.parts=[{since,asked:!0,readers},...later].filter(part=>part.readers.size>0)}opened(){this.
-failures=0,this.strikes=0,this.proven=this.transport,this.settings.transport||this.world.remember(this.settings.url,this.
-transport),this.tell({state:"open",transport:this.transport})}falls(end,heard){if(heard)return!1;if(end.why!=="unable")return this.
-transport=this.proven??this.top,!1;if(this.transport===this.proven&&++this.strikes<STRIKES)return!1;this.strikes=0;let next=this.
-ladder[this.ladder.indexOf(this.transport)+1];return this.transport=next??this.top,next!==void 0}pause(end){let wish=end.
-why==="over"?end.retryMs:void 0,grown=Math.min(RETRY_MS*2**this.failures++,RETRY_MS_MAX),delayMs=wish===void 0?grown*(.5+
-this.world.random()):wish*(1+this.world.random()/2);return this.tell({state:"waiting",transport:this.transport,delayMs}),
-new Promise(resolve=>{let forget=this.world.later(delayMs,resolve);this.endPause=()=>{forget(),resolve()}})}carries(reader,live){
-let asked=this.asked.split(",");return this.parts.every(part=>part===live)&&reader.channels.every(channel=>asked.includes(
-channel))}get top(){return this.ladder[0]??"sse"}tell(condition){this.condition=condition,this.onCondition(condition)}};
-function spread(word,part){if(word.kind==="answer")return;let id=word.kind==="message"?word.message.id:word.kind==="gap"?
-word.gap.to:word.id;part.since=id;for(let reader of part.readers){let by=isId(reader.since)?ahead(id,reader.since):1/0;by<
-0||by===0&&word.kind!=="gap"||(word.kind==="gap"&&reader.gap(word.gap),word.kind==="message"&&reader.channels.includes(word.
-message.channel)&&reader.take(word.message),reader.since=id)}}function channelsOf(parts){let readers=parts.flatMap(part=>[
-...part.readers]);return[...new Set(readers.flatMap(reader=>reader.channels))].sort()}var Place=class{constructor(member,number){this.member=member;this.number=number;let{reader}=member,arrived=()=>this.arrived();
+running?"some":"all"}async catchUp(attempt){let parts=[...this.parts];for(let part of parts){let more=part.readers.size>
+0;for(;more;){let{since:since2}=part,batch=await batchOf(attempt,channelsOf([part]),since2,0);if("why"in batch)return batch;
+if(attempt.signal.aborted)return{why:"over"};for(let word of batch.words)spread(word,part);more=batch.more&&batch.next!==
+since2&&part.readers.size>0,part.since=batch.next}}let since=parts.find(({since:since2})=>isId(since2))?.since??"",readers=new Set(
+parts.flatMap(part=>[...part.readers])),later=this.parts.filter(part=>!parts.includes(part));this.parts=[{since,asked:!0,
+readers},...later].filter(part=>part.readers.size>0)}opened(){this.failures=0,this.strikes=0,this.proven=this.transport,
+this.settings.transport||this.world.remember(this.settings.url,this.transport),this.tell({state:"open",transport:this.transport})}falls(end,heard){
+if(heard)return!1;if(end.why!=="unable")return this.transport=this.proven??this.top,!1;if(this.transport===this.proven&&
+++this.strikes<STRIKES)return!1;this.strikes=0;let next=this.ladder[this.ladder.indexOf(this.transport)+1];return this.transport=
+next??this.top,next!==void 0}pause(end){let wish=end.why==="over"?end.retryMs:void 0,grown=Math.min(RETRY_MS*2**this.failures++,
+RETRY_MS_MAX),delayMs=wish===void 0?grown*(.5+this.world.random()):wish*(1+this.world.random()/2);return this.tell({state:"\
+waiting",transport:this.transport,delayMs}),new Promise(resolve=>{let forget=this.world.later(delayMs,resolve);this.endPause=
+()=>{forget(),resolve()}})}carries(reader,live){let asked=this.asked.split(",");return this.parts.every(part=>part===live)&&
+reader.channels.every(channel=>asked.includes(channel))}get top(){return this.ladder[0]??"sse"}tell(condition){this.condition=
+condition,this.onCondition(condition)}};function spread(word,part){if(word.kind==="answer")return;let id=word.kind==="me\
+ssage"?word.message.id:word.kind==="gap"?word.gap.to:word.id;part.since=id;for(let reader of part.readers){let by=isId(reader.
+since)?ahead(id,reader.since):1/0;by<0||by===0&&word.kind!=="gap"||(word.kind==="gap"&&reader.gap(word.gap),word.kind===
+"message"&&reader.channels.includes(word.message.channel)&&reader.take(word.message),reader.since=id)}}function channelsOf(parts){
+let readers=parts.flatMap(part=>[...part.readers]);return[...new Set(readers.flatMap(reader=>reader.channels))].sort()}var Place=class{constructor(member,number){this.member=member;this.number=number;let{reader}=member,arrived=()=>this.arrived();
 this.reader={channels:reader.channels,get since(){return reader.since},set since(id){reader.since=id,arrived()},take:message=>reader.
 take(message),gap:gap=>reader.gap(gap),denied:(status,text2)=>reader.denied(status,text2)}}member;number;line;closed=!1;rejected=!1;waits=!1;reader;tell(condition){
 return this.waits=condition.state==="open"&&!isId(this.member.reader.since),this.waits||this.member.listen(condition),!this.

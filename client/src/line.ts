@@ -88,7 +88,7 @@ type Cause = 'changed' | 'woken' | 'silent' | 'dead';
 
 export class Line {
   private parts: Part[] = [];
-  /** The part whose messages the current attempt brings. */
+  /** The part whose messages the current attempt delivers. */
   private live: Part | undefined;
   private running = false;
   private changing = false;
@@ -302,19 +302,20 @@ export class Line {
   private async catchUp(attempt: Attempt): Promise<End | undefined> {
     const parts = [...this.parts];
     for (const part of parts) {
-      let more = true;
+      // Its readers may have left meanwhile.
+      let more = part.readers.size > 0;
       while (more) {
         const { since } = part;
         const batch = await batchOf(attempt, channelsOf([part]), since, 0);
         if ('why' in batch) return batch;
         if (attempt.signal.aborted) return { why: 'over' };
         for (const word of batch.words) spread(word, part);
-        more = batch.more && batch.next !== since;
+        more = batch.more && batch.next !== since && part.readers.size > 0;
         part.since = batch.next;
       }
     }
     // Readers added meanwhile wait for the next attempt; removed readers are in no part.
-    const since = parts[0]?.since ?? '';
+    const since = parts.find(({ since }) => isId(since))?.since ?? '';
     const readers = new Set(parts.flatMap((part) => [...part.readers]));
     const later = this.parts.filter((part) => !parts.includes(part));
     this.parts = [{ since, asked: true, readers }, ...later].filter((part) => part.readers.size > 0);

@@ -114,6 +114,22 @@ test('history that comes in several answers is read to its end', async () => {
   assert.match(stage.next().url, /push\/a,b\?since=e-6&/);
 });
 
+test('a reader that leaves while others catch up is not asked for, and nobody is rejected', async () => {
+  const { stage, line, first, states } = await opened();
+  const second = reader(['a'], 'last:20');
+  line.add(second);
+  await stage.pass(0);
+  const old = stage.next();
+  assert.match(old.url, /push\/a\?since=e-5&wait=0/);
+  line.remove(second);
+  await stage.pass(0);
+  await stage.answer(old, 204, undefined, { 'encke-id': 'e-6' });
+  const stream = stage.next();
+  assert.match(stream.url, /push\/a\?since=e-6&/);
+  await stage.stream(stream, event('e-7', 'x'));
+  assert.deepEqual([first.read, first.rejected, states.at(-1).state], [['e-7 x'], undefined, 'open']);
+});
+
 test('a reader of channels that the stream has already joins it without a new one', async () => {
   const { stage, line, stream, first } = await opened();
   const second = reader(['a']);

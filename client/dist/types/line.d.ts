@@ -58,7 +58,7 @@ export declare class Line {
     private readonly token;
     private readonly onCondition;
     private parts;
-    /** The part whose messages the current attempt brings. */
+    /** The part whose messages the current attempt delivers. */
     private live;
     private running;
     private changing;
