@@ -87,10 +87,10 @@ def failed_attempts_are_limited_per_address(lab: ConsoleLab) -> str:
 
 
 @case()
-def wrong_tokens_are_limited_like_wrong_passwords(lab: ConsoleLab) -> str:
+def wrong_tokens_are_limited_as_wrong_passwords_are(lab: ConsoleLab) -> str:
     """After five wrong tokens, in fields or queries, of one operation or several, an address gets 429 with the time to wait, for
-    tokens and passwords. Each is in the audit. A long token is still accepted there, a short one is not. Another address and
-    requests without token are not concerned. Fault: the limit is higher."""
+    tokens. Each is in the audit. A long token is still accepted there, a short one is not. Passwords, another address and requests
+    without token are not concerned. Fault: the limit is higher."""
     limit = ATTEMPTS + 1 if lab.planted else ATTEMPTS
     server = lab.console({"console": {"attempts": limit}})
     wrong = Login(bearer="wrong")
@@ -105,9 +105,7 @@ def wrong_tokens_are_limited_like_wrong_passwords(lab: ConsoleLab) -> str:
         source = sources[name] = f"127.0.4.{number + 1}"
         statuses = [way(source).status for _ in range(ATTEMPTS + 2)]
         require(statuses == [401] * ATTEMPTS + [429, 429], f"{name}: {statuses}")
-        for asked, answer in (("the same", way(source)), ("an open operation", server.ask("GET", "/session", login=wrong, source=source)),
-                              ("the right password", server.ask("POST", "/session", {"user": "ann", "password": PASSWORD},
-                                                                source=source))):
+        for asked, answer in (("the same", way(source)), ("an open operation", server.ask("GET", "/session", login=wrong, source=source))):
             require(not (why := answer.complaint(429, "/problems/attempts")), f"{name}, then {asked}: {why}")
             require(0 < answer.json()["retry_after_s"] <= 60, answer.json())
             require(answer.fields["Retry-After"] == str(answer.json()["retry_after_s"]), f"Retry-After: {dict(answer.fields)}")
@@ -117,13 +115,18 @@ def wrong_tokens_are_limited_like_wrong_passwords(lab: ConsoleLab) -> str:
         for asked, expected, login in (("a long token", 200, server.operator), ("no token", 401, NOBODY)):
             answer = server.ask("GET", "/status", login=login, source=source)
             require(answer.status == expected, f"{name}, then {asked}: {answer}")
+        answer = server.ask("POST", "/session", {"user": "ann", "password": PASSWORD}, source=source)
+        require(answer.status == 201, f"{name}, then the right password: {answer}")
         require(server.ask("GET", "/status", login=wrong, source="127.0.2.1").status == 401, "another address is limited, too")
     opened = [server.ask("GET", "/session", login=wrong, source="127.0.4.9") for _ in range(ATTEMPTS)]
     require(all(answer.status == 200 and answer.json()["role"] is None for answer in opened), f"open: {opened}")
     require(server.ask("GET", "/session", login=wrong, source="127.0.4.9").status == 429, "an open operation is not limited")
     session = server.log_in()
-    answer = server.ask("GET", "/status", login=Login(session.cookie, session.csrf, "wrong"))
-    require(answer.status == 401, f"a session hides a wrong token: {answer}")
+    for _ in range(ATTEMPTS):
+        answer = server.ask("GET", "/status", login=Login(session.cookie, session.csrf, "wrong"), source="127.0.4.10")
+        require(answer.status == 200, f"a session with a wrong token: {answer}")
+    answer = server.ask("GET", "/status", login=wrong, source="127.0.4.10")
+    require(answer.status == 429, f"wrong tokens beside a session do not count: {answer}")
     lines = [line for line in server.log_text().splitlines() if f"from {sources['change']}: PUT /api/v1/log/level{WRONG_TOKEN}" in line]
     require([line[-3:] for line in lines] == ["401"] * ATTEMPTS + ["429"], f"audit: {lines}")
     entries = [entry for entry in server.get("/audit")["entries"] if entry["address"] == sources["field"]]

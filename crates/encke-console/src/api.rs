@@ -35,7 +35,7 @@ use crate::log_in;
 use crate::pages;
 use crate::problem::ApiProblem;
 use crate::routes::{ApiRoute, RouteAccess, find};
-use crate::session::{Identity, IdentityProof};
+use crate::session::{AttemptKind, Identity, IdentityProof};
 use crate::settings::{CertFingerprint, ConsoleRole};
 use crate::shared::ConsoleShared;
 
@@ -205,22 +205,22 @@ impl ConsoleHandler {
         Ok(Some(identity))
     }
 
-    /// The identity of a request by its token, or else by its session cookie or its client certificate. A wrong token is never
-    /// replaced by another proof. `unknown_status` is the status of the response if there is no identity.
+    /// The identity of a request by its token, or else by its session cookie or its client certificate. A wrong token counts even if
+    /// another proof is valid: a user with few rights must not guess it. `wrong_status` is the status that a wrong token alone gets.
     ///
     /// # Errors
-    /// The client's address has sent too many wrong tokens.
-    fn identified(&self, request: &Request<'_>, unknown_status: u16) -> Result<Option<Identity>, ApiProblem> {
-        match self.check_token(request, unknown_status) {
-            TokenCheck::Right => Ok(Some(token_identity())),
-            TokenCheck::Wrong => Ok(None),
-            TokenCheck::Limited(wait_s) => Err(log_in::too_many_problem(wait_s)),
-            TokenCheck::Absent => {
-                let now_ms = ConsoleShared::unix_ms();
-                let by_cookie = access::session_cookies(request)
-                    .find_map(|cookie| self.shared.sessions.find(cookie, now_ms));
-                Ok(by_cookie.or_else(|| self.by_certificate(request)))
-            }
+    /// The client's address has sent too many wrong tokens, and the request has no other proof.
+    fn identified(&self, request: &Request<'_>, wrong_status: u16) -> Result<Option<Identity>, ApiProblem> {
+        let checked = self.check_token(request, wrong_status);
+        if checked == TokenCheck::Right {
+            return Ok(Some(token_identity()));
+        }
+        let now_ms = ConsoleShared::unix_ms();
+        let by_cookie =
+            access::session_cookies(request).find_map(|cookie| self.shared.sessions.find(cookie, now_ms));
+        match (by_cookie.or_else(|| self.by_certificate(request)), checked) {
+            (None, TokenCheck::Limited(wait_s)) => Err(log_in::too_many_problem(wait_s)),
+            (identity, _) => Ok(identity),
         }
     }
 
@@ -271,7 +271,7 @@ impl ConsoleHandler {
     }
 
     /// Compares a request's token with the admin token. Wrong ones count as failed attempts of the client's address, and are in the
-    /// audit with `wrong_status`, the status of the response.
+    /// audit with `wrong_status`.
     fn check_token(&self, request: &Request<'_>, wrong_status: u16) -> TokenCheck {
         let Some(given) = given_token(request) else { return TokenCheck::Absent };
         let token = self.shared.token.as_bytes();
@@ -280,25 +280,28 @@ impl ConsoleHandler {
         if is_right && token.len() >= UNGUESSABLE_BYTES {
             return TokenCheck::Right;
         }
-        match self.shared.sessions.attempt(peer_of(request), ConsoleShared::mono_ms(), !is_right) {
+        let (peer, now_ms) = (peer_of(request), ConsoleShared::mono_ms());
+        match self.shared.sessions.attempt(AttemptKind::Token, peer, now_ms, !is_right) {
             Ok(()) if is_right => TokenCheck::Right,
             Ok(()) => {
-                self.record_wrong_token(request, wrong_status);
+                self.record_token(request, " with a wrong token", wrong_status);
                 TokenCheck::Wrong
             }
             Err(limit) => {
                 // Further requests of the same minute would push changes out of the audit.
                 if limit.is_first {
-                    self.record_wrong_token(request, 429);
+                    let text =
+                        if is_right { " with a token, after wrong ones" } else { " with a wrong token" };
+                    self.record_token(request, text, 429);
                 }
                 TokenCheck::Limited(limit.wait_s)
             }
         }
     }
 
-    fn record_wrong_token(&self, request: &Request<'_>, status: u16) {
+    fn record_token(&self, request: &Request<'_>, text: &str, status: u16) {
         let mut entry = audit_entry(request, None);
-        entry.act.push_str(" with a wrong token");
+        entry.act.push_str(text);
         self.shared.audit.record(AuditEntry { result: status, ..entry });
     }
 }

@@ -80,6 +80,9 @@ pub(crate) fn log_in(call: Call) {
                     let credentials = users.credentials(&name);
                     SessionUser { name, role, credentials }
                 });
+                if found.is_some() {
+                    call.shared.sessions.forgive_attempt(call.peer);
+                }
                 open(call, found, "the user or the password is wrong");
             });
             if let Some(call) = rejected {
@@ -111,12 +114,11 @@ pub(crate) fn too_many(wait_s: u64) -> CodedText {
 
 /// Opens a session for a user. Without one the attempt stays counted.
 fn open(call: Call, user: Option<SessionUser>, wrong: &'static str) {
-    let Call { shared, mut responder, peer, is_secure, cookie_name, .. } = call;
+    let Call { shared, mut responder, is_secure, cookie_name, .. } = call;
     let now_ms = ConsoleShared::unix_ms();
     let Some(user) = user else {
         return responder.send(Err(ApiProblem::of("credentials", 401, wrong)));
     };
-    shared.sessions.forgive_attempt(peer);
     responder.set_user(&user.name);
     let (name, role) = (Arc::clone(&user.name), user.role);
     let opened = match shared.sessions.open(user, now_ms) {

@@ -105,7 +105,16 @@ struct SessionState {
     /// Oldest first.
     login_tokens: Vec<LoginToken>,
     /// By address, or by the /64 network of an IPv6 address.
-    attempts: HashMap<Option<IpAddr>, Attempts>,
+    attempts: HashMap<(AttemptKind, Option<IpAddr>), Attempts>,
+}
+
+/// What an address may try a number of times per minute. Each kind is counted alone: programs with an old token must not end the
+/// log-ins of people at their address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum AttemptKind {
+    LogIn,
+    /// A request with the admin token.
+    Token,
 }
 
 struct ConsoleSession {
@@ -263,7 +272,7 @@ impl ConsoleSessions {
     /// # Errors
     /// The address has reached its limit.
     pub(crate) fn begin_attempt(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), AttemptLimit> {
-        self.attempt(address, now_ms, true)
+        self.attempt(AttemptKind::LogIn, address, now_ms, true)
     }
 
     /// Makes an attempt of an address whose outcome is known at once: only a failed one counts.
@@ -272,13 +281,14 @@ impl ConsoleSessions {
     /// The address has reached its limit.
     pub(crate) fn attempt(
         &self,
+        kind: AttemptKind,
         address: Option<IpAddr>,
         now_ms: u64,
         has_failed: bool,
     ) -> Result<(), AttemptLimit> {
-        let (address, limit) = (address.map(household), self.limits().attempts);
+        let (key, limit) = ((kind, address.map(household)), self.limits().attempts);
         let mut state = lock(&self.state);
-        if let Some(attempts) = state.attempts.get_mut(&address) {
+        if let Some(attempts) = state.attempts.get_mut(&key) {
             let age_ms = now_ms.saturating_sub(attempts.since_ms);
             if age_ms >= ATTEMPTS_MS {
                 *attempts = Attempts::since(now_ms);
@@ -297,22 +307,22 @@ impl ConsoleSessions {
             if state.attempts.len() >= ADDRESSES_MAX {
                 // Otherwise attempts from many networks would lock everyone else out.
                 let oldest = state.attempts.iter().min_by_key(|(_, attempts)| attempts.since_ms);
-                let oldest = oldest.map(|(address, _)| *address);
-                oldest.and_then(|address| state.attempts.remove(&address));
+                let oldest = oldest.map(|(key, _)| *key);
+                oldest.and_then(|key| state.attempts.remove(&key));
             }
         }
-        state.attempts.insert(address, Attempts { count: 1, ..Attempts::since(now_ms) });
+        state.attempts.insert(key, Attempts { count: 1, ..Attempts::since(now_ms) });
         Ok(())
     }
 
-    /// Takes an attempt back, because it was successful.
+    /// Takes an attempt to log in back, because it was successful.
     pub(crate) fn forgive_attempt(&self, address: Option<IpAddr>) {
         let mut state = lock(&self.state);
-        let address = address.map(household);
-        if let Some(attempts) = state.attempts.get_mut(&address) {
+        let key = (AttemptKind::LogIn, address.map(household));
+        if let Some(attempts) = state.attempts.get_mut(&key) {
             attempts.count = attempts.count.saturating_sub(1);
             if attempts.count == 0 {
-                state.attempts.remove(&address);
+                state.attempts.remove(&key);
             }
         }
     }
@@ -418,12 +428,13 @@ mod tests {
     #[test]
     fn only_failed_attempts_of_a_known_outcome_count_and_the_limit_rejects_all() {
         let sessions = sessions();
-        let attempt = |has_failed| sessions.attempt(None, 0, has_failed);
+        let attempt = |has_failed| sessions.attempt(AttemptKind::Token, None, 0, has_failed);
         for _ in 0..3 {
             assert_eq!([attempt(false), attempt(true)], [Ok(()), Ok(())]);
         }
         assert_eq!(attempt(false), Err(AttemptLimit { wait_s: 60, is_first: true }));
-        assert_eq!(sessions.attempt(None, MINUTE_MS, false), Ok(()));
+        assert_eq!(sessions.begin_attempt(None, 0), Ok(()), "log-ins are counted alone");
+        assert_eq!(sessions.attempt(AttemptKind::Token, None, MINUTE_MS, false), Ok(()));
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct ConsoleSettings {
     pub user: Vec<ConsoleUser>,
     /// Time after the log-in at which a console session ends.
     pub session_time: Period,
-    /// Failed attempts to log in, and requests with a wrong admin token, per minute and peer address, whatever a proxy reports.
+    /// Failed attempts to log in per minute and peer address, whatever a proxy reports, and as many requests with a wrong admin token.
     /// More are a 429. An IPv6 address counts with its /64.
     pub attempts: NonZeroU32,
     /// Number of versions of the settings file that the console keeps, from 1 to 1,000. They are stored in
