@@ -209,7 +209,11 @@ impl LiveDesk {
                 return of(channel, &inner);
             }
         }
-        if self.state.places_of(channel).node.is_some() {
+        let now_ns = self.context.now().mono_ns;
+        let cannot_be_pulled = || {
+            self.state.find(channel).is_some_and(|stream| lock(&stream.inner).pull_failure(now_ns).is_some())
+        };
+        if self.state.places_of(channel).node.is_some() && !cannot_be_pulled() {
             // The source has begun on another node just now.
             return StreamMedia::Absent;
         }

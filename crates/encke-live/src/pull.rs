@@ -141,10 +141,13 @@ impl PullConn {
                             return Err(url.map_or_else(|| PullEnd::Failure(without()), PullEnd::Redirect));
                         }
                         status @ (401 | 403) => {
-                            let text = format!(
-                                "status {status}: the server requires another token, see live.channel.pull"
-                            );
-                            return Err(PullEnd::Failure(text));
+                            let remedy = match self.kind {
+                                SourceKind::NodePull => {
+                                    "that node must allow `subscribe` to the address of this one"
+                                }
+                                _ => "the server requires another token, see live.channel.pull",
+                            };
+                            return Err(PullEnd::Failure(format!("status {status}: {remedy}")));
                         }
                         508 => return Err(failure("status 508: the nodes pull from each other, a loop")),
                         status => return Err(PullEnd::Failure(format!("status {status}"))),
@@ -370,7 +373,7 @@ impl LivePull {
         self.failed_with(now, text, text);
     }
 
-    /// The same with another text for the listeners.
+    /// Like [`failed`](Self::failed), with a separate text for the listeners.
     fn failed_with(&mut self, now: Now, text: &str, public: &str) {
         let name = &self.stream.name;
         let from = self.url().map(ToString::to_string).unwrap_or_default();
