@@ -149,6 +149,7 @@ def main() -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     plan = _plan(options)
+    _comparable(options, plan)
     chosen = _servers(options)
     _require(plan, chosen)
     encke = _encke(options, chosen, plan)
@@ -259,6 +260,14 @@ def _plan(options: argparse.Namespace) -> list[Measurement]:
         return [entry for entry in PLAN if entry.quick or not options.quick]
     wanted = _names("--only", options.only, [entry.name for entry in PLAN])
     return [entry for entry in PLAN if entry.name in wanted]
+
+
+def _comparable(options: argparse.Namespace, plan: list[Measurement]) -> None:
+    """An earlier binary has bars of its own in these measurements only; elsewhere it would be held to those of the present one."""
+    known = [*(workload.name for workload in timed.WORKLOADS), "push-fan"]
+    other = [entry.name for entry in plan if entry.name not in known]
+    if options.against and other:
+        raise Trouble(f"--against cannot measure {', '.join(other)}: name some of {', '.join(known)} with --only")
 
 
 def _servers(options: argparse.Namespace) -> list[servers.Server]:

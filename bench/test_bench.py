@@ -653,6 +653,11 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("--against /nowhere/earlier", text)
 
+    def test_an_earlier_binary_is_measured_only_where_it_has_a_bar(self):
+        code, text = self.outcome("--only", "keepalive,memory", "--against", sys.executable)
+        self.assertEqual(code, 1)
+        self.assertIn("--against cannot measure memory: name some of keepalive, ", text)
+
     def test_the_list_is_the_plan(self):
         self.assertEqual(self.outcome("--list")[0], 0)
         names = [entry.name for entry in program.PLAN]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The failures in what tests printed: TAP, tests of Rust, unittest, pytest, and the suites of this repository.
+"""The failures in the output of tests: TAP, tests of Rust, unittest, pytest, and the suites of this repository.
 
-    tests/failures.py FILE            prints what was said about each failure, or the end of the file if none is recognised
+    tests/failures.py FILE            prints the output of each failure, or the end of the file if none is recognised
     tests/failures.py --names FILE    prints their names only
 
 The name of one failure in hundreds of tests is seldom at the end of their output.
@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-# The first line of what is said about a failure, with its name.
+# The first line of a failure, with its name.
 BEGIN = re.compile(
     r"(?P<tap> *)not ok \d+ - (?P<subtest>.+)"  # TAP
     r"|---- (?P<rust>.+) stdout ----"  # libtest
@@ -21,13 +21,13 @@ BEGIN = re.compile(
     r"|FAIL(?:ED)? +(?P<suite>[^:(][^:]*)(?::.*)?"  # the suites of this repository
 )
 # The first line of something else, or of the next test.
-OTHER = re.compile(r"ok  ? ?\S|test .+ \.\.\. |test result: |failures:$|[=-]{20,}|\d+ passed, \d+ failed|=== |--- |Ran \d+ tests")
-# What is said about a test that contains the one that failed.
+OTHER = re.compile(r"ok {1,4}\S|test .+ \.\.\. |test result: |failures:$|[=-]{20,}|\d+ passed, \d+ failed|=== |--- |Ran \d+ tests")
+# Marks a test that contains the one that failed.
 OUTER = "failureType: 'subtestsFailed'"
-# Lines of a failure, of the end of an output, and failures that are told in full.
+# Lines of a failure, of the end of an output, and failures that are shown in full.
 LINES_MAX = 40
 END_LINES = 60
-TOLD_MAX = 12
+SHOWN_MAX = 12
 
 
 @dataclass
@@ -36,10 +36,10 @@ class Failure:
     lines: list[str]
 
 
-def failures(said: str) -> list[Failure]:
+def failures(output: str) -> list[Failure]:
     """Each failure once, in the order of the output."""
     found: dict[str, Failure] = {}
-    lines = said.splitlines()
+    lines = output.splitlines()
     at = 0
     while at < len(lines):
         begin = BEGIN.fullmatch(lines[at])
@@ -67,17 +67,17 @@ def failures(said: str) -> list[Failure]:
     return list(found.values())
 
 
-def names(said: str) -> list[str]:
-    return [failure.name for failure in failures(said)]
+def names(output: str) -> list[str]:
+    return [failure.name for failure in failures(output)]
 
 
-def reason(said: str) -> str:
-    """What was said about the failures, or the end of the output if none is recognised. The end of a long output is not it."""
-    found = failures(said)
+def reason(output: str) -> str:
+    """The output of the failures, or the end of the whole output if none is recognised."""
+    found = failures(output)
     if not found:
-        return "\n".join(said.rstrip().splitlines()[-END_LINES:])
-    told = [line for failure in found[:TOLD_MAX] for line in shortened(failure.lines)]
-    return "\n".join(told + [f"{failure.lines[0]}  (not told in full)" for failure in found[TOLD_MAX:]])
+        return "\n".join(output.rstrip().splitlines()[-END_LINES:])
+    shown = [line for failure in found[:SHOWN_MAX] for line in shortened(failure.lines)]
+    return "\n".join(shown + [f"{failure.lines[0]}  (shortened)" for failure in found[SHOWN_MAX:]])
 
 
 def shortened(lines: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 import textwrap
 import unittest
 
-from failures import END_LINES, LINES_MAX, TOLD_MAX, names, reason
+from failures import END_LINES, LINES_MAX, SHOWN_MAX, names, reason
 
 TAP = """
 TAP version 13
@@ -110,9 +110,12 @@ class Failures(unittest.TestCase):
     def test_long_failures_and_many_are_shortened_and_all_are_named(self):
         long = "FAIL epoll  long  (" + "\n  line" * 500 + "; 1 s)\n"
         many = "".join(f"FAIL epoll  case {n}  (fault; 1 s)\n" for n in range(50))
-        told = reason(long + many).splitlines()
-        self.assertLessEqual(len(told), LINES_MAX + TOLD_MAX + 50)
-        self.assertIn("FAIL epoll  case 49  (fault; 1 s)  (not told in full)", told)
+        shown = reason(long + many).splitlines()
+        self.assertLessEqual(len(shown), LINES_MAX + SHOWN_MAX + 50)
+        self.assertIn("FAIL epoll  case 49  (fault; 1 s)  (shortened)", shown)
+
+    def test_a_suite_that_passed_ends_the_output_of_the_one_before(self):
+        self.assertEqual(reason("FAIL  help\n  differs\nok    metrics\n"), "FAIL  help\n  differs")
 
     def test_without_a_known_failure_the_end_is_what_there_is(self):
         said = "".join(f"line {n}\n" for n in range(1000)) + "error: could not compile\n"
