@@ -326,10 +326,12 @@ class Innocent(threading.Thread):
     @staticmethod
     def _read_file(client: http.client.HTTPConnection) -> tuple:
         try:
-            return request(client, "GET", "/small.txt")
+            client.request("GET", "/small.txt")
+            response = client.getresponse()
         except ConnectionError:  # a server may end an idle connection, also while a request arrives: every client connects again
             client.close()
             return request(client, "GET", "/small.txt")
+        return response.status, response.read(), response.headers
 
     def _wait_for_round(self, when: str) -> None:
         # The round that is open now may have begun before the attack.

@@ -146,6 +146,8 @@ fn misbehave(rig: &Rig, held: &Held, connections: usize) {
         seed as usize % below
     };
     let mut crowd: Vec<Client> = Vec::new();
+    // A client of a busy machine may be ended before its first byte, but not one in ten.
+    let mut ends = 0;
     for number in 0..connections {
         let mut client = if random(4) == 0 { rig.narrow_client() } else { rig.client() };
         let request: &[u8] = match random(10) {
@@ -185,7 +187,9 @@ fn misbehave(rig: &Rig, held: &Held, connections: usize) {
                 }
             }
         }
-        let (mut good, _) = rig.begun("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (mut good, more) = rig.begun("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        ends += more;
+        assert!(ends <= 10 + number as u64 / 10, "{ends} good clients got no response{}", rig.told());
         assert_eq!(good.answer().text(), "Hello\n", "a good client, after {number} others");
     }
 }

@@ -371,7 +371,8 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
         seed as usize % below
     };
     let mut waiting: Vec<Client> = Vec::new();
-    let mut round = 0;
+    // A client of a busy machine may be ended before its first byte, but not one in ten.
+    let (mut round, mut ends) = (0, 0);
     while round < 200 || rig.closes(CloseReason::HeadTime) < 20 {
         round += 1;
         let mut broken = rig.client();
@@ -392,7 +393,9 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
         if waiting.len() > 60 {
             waiting.swap_remove(30 + random(30));
         }
-        let (mut good, _) = rig.begun("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (mut good, more) = rig.begun("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        ends += more;
+        assert!(ends <= 10 + round / 10, "{ends} good clients got no response{}", rig.told());
         assert_eq!(good.answer().text(), "Hello\n");
         assert_eq!(good.ask(request).text(), "hello");
     }

@@ -7,7 +7,7 @@ pub(crate) mod proxy;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A server process, running or stopped.
 pub(crate) struct Nats {
@@ -23,8 +23,9 @@ pub(crate) struct Nats {
 /// A server that stops and starts again at its port needs such an address. At 127.0.0.1 the port may belong to another test by then,
 /// or to a connection: clients of any loopback address have 127.0.0.1, and a connection of theirs keeps its port for a minute.
 pub(crate) fn own_host() -> String {
-    static HOSTS: AtomicU8 = AtomicU8::new(0);
-    let number = HOSTS.fetch_add(1, Ordering::Relaxed) % 254 + 1;
+    static HOSTS: AtomicU16 = AtomicU16::new(1);
+    let number = HOSTS.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 255, "no address is left");
     let [.., middle, low] = std::process::id().to_be_bytes();
     format!("127.{number}.{middle}.{low}")
 }

@@ -81,7 +81,8 @@ fn serve_on_until_closed(rig: &Rig, reason: CloseReason, count: usize) {
             (good, due) = (rig.client(), due + 1);
         }
     }
-    assert_eq!(rig.closes(reason), due, "{}", rig.told());
+    // The good client may have ended, too, since its last response.
+    assert!((due..=due + 1).contains(&rig.closes(reason)), "{}", rig.told());
 }
 
 fn slow(rig: &Rig, request: &str) -> Vec<Client> {

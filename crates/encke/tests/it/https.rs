@@ -311,11 +311,11 @@ impl Plan {
 fn free_port() -> u16 {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     let ports = std::iter::repeat_with(|| COUNT.fetch_add(1, Ordering::Relaxed))
-        .map(|count| 10_000 + (std::process::id() as u16 % 50 * 97 + count) % 5_000);
+        .map(|count| 15_000 + (std::process::id() as u16 % 10 * 97 + count) % 1_000);
     let is_free = |port: &u16| {
         TcpListener::bind(("127.0.0.1", *port)).is_ok() && UdpSocket::bind(("127.0.0.1", *port)).is_ok()
     };
-    ports.take(5_000).find(is_free).expect("a free port")
+    ports.take(1_000).find(is_free).expect("a free port")
 }
 
 /// Attempts to wait for an expected response: each takes about 20 ms, and the response two seconds.

@@ -211,8 +211,8 @@ fn two_servers_are_measured_in_turns() {
     assert!(compared["how"].as_str().is_some_and(|how| how.contains("2 pairs of runs")), "{json:#}");
 }
 
-#[test]
-fn another_client_of_the_same_channel_sees_the_same() {
+/// Medians of the delay of a message, in ns: those of another client, and those of the report.
+fn medians_of_both() -> (u64, u64) {
     let (_folder, server) = server("push-other");
     let url = format!("http://{}/push/both", server.site);
     let mut stream = TcpStream::connect(&server.site).expect("it listens");
@@ -238,10 +238,19 @@ fn another_client_of_the_same_channel_sees_the_same() {
     assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..60).collect::<Vec<_>>());
     let mut took: Vec<u64> = seen.iter().map(|(_, ns)| *ns).collect();
     took.sort_unstable();
-    let (theirs, ours) = (took[30], json["times"]["receipt"]["p50_ns"].as_u64().expect("there are some"));
-    // Both have 21 receivers of the same messages; only the wake-up order differs, on a busy machine by more than on another one.
-    let near = theirs.abs_diff(ours) < 1_000_000_000;
-    assert!(near, "the other client's median is {theirs} ns, the report's {ours}");
+    (took[30], json["times"]["receipt"]["p50_ns"].as_u64().expect("there are some"))
+}
+
+#[test]
+fn another_client_of_the_same_channel_sees_the_same() {
+    // Both have 21 receivers of the same messages, and only the wake-up order differs; but a busy machine may stop one of them.
+    let mut seen = Vec::new();
+    let is_near = |_| {
+        let (theirs, ours) = medians_of_both();
+        seen.push((theirs, ours));
+        theirs.abs_diff(ours) < 50_000_000 && theirs < 100 * ours && ours < 100 * theirs
+    };
+    assert!((0..10).any(is_near), "medians in ns, the other client's and the report's: {seen:?}");
 }
 
 #[test]

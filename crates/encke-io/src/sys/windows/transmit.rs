@@ -376,7 +376,7 @@ impl Transmission {
         Some((status as NTSTATUS, bytes as u64))
     }
 
-    /// Cancels the call, and waits for its end, once. Returns its result; `None` if it does not end in time.
+    /// Cancels the call, again every [`CANCEL_AGAIN`], and waits for its end, once. Returns its result; `None` if it does not end in time.
     fn cancel(&self) -> Option<(NTSTATUS, u64)> {
         self.cancel_within(HALT_WAIT)
     }
