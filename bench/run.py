@@ -263,7 +263,7 @@ def _plan(options: argparse.Namespace) -> list[Measurement]:
 
 
 def _comparable(options: argparse.Namespace, plan: list[Measurement]) -> None:
-    """An earlier binary has bars of its own in these measurements only; elsewhere it would be held to those of the present one."""
+    """Only these measurements compare with an earlier binary; in others the bars of the present binary would apply to both."""
     known = [*(workload.name for workload in timed.WORKLOADS), "push-fan"]
     other = [entry.name for entry in plan if entry.name not in known]
     if options.against and other:

@@ -108,8 +108,8 @@ struct SessionState {
     attempts: HashMap<(AttemptKind, Option<IpAddr>), Attempts>,
 }
 
-/// What an address may try a number of times per minute. Each kind is counted alone: programs with an old token must not end the
-/// log-ins of people at their address.
+/// A kind of attempt, of which an address has a number per minute. Each kind is counted alone: programs with an old token must not
+/// end the log-ins of people at their address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum AttemptKind {
     LogIn,

@@ -15,7 +15,7 @@ pub(crate) const POLL: Duration = Duration::from_millis(1);
 /// Longer than any event takes that a test waits for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the supervisor tells the server.
+/// A message of the supervisor to the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Directed {
     pub(crate) app: String,
@@ -38,7 +38,7 @@ impl AppRouting for RecordingServer {
     }
 }
 
-/// A supervisor, and what it tells the server.
+/// A supervisor, and its messages to the server.
 pub(crate) struct SupervisedApps {
     pub(crate) apps: Apps,
     pub(crate) told: Receiver<Directed>,

@@ -514,7 +514,7 @@ mod tests {
 
     use super::*;
 
-    /// The time between two looks at what the system does on its own threads.
+    /// The time between two checks of the results of the system's own threads.
     const POLL: Duration = Duration::from_millis(1);
 
     /// A directory that is watched, and removed at the end.

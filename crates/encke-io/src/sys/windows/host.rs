@@ -380,7 +380,7 @@ fn zero_terminated(name: &str) -> Vec<u16> {
     name.encode_utf16().chain([0]).collect()
 }
 
-/// The events of a process, and the names of those that could not be created, with the reasons.
+/// The events of a process, and for each event that could not be created its name and the reason.
 #[derive(Default)]
 struct SignalEvents {
     events: Vec<(Signal, OwnedHandle)>,

@@ -146,7 +146,7 @@ impl CurrentUser {
 
     /// The identifier as a text: `S-1-5-…`.
     fn text(&self) -> io::Result<String> {
-        // SAFETY: the identifier lies in this buffer.
+        // SAFETY: the identifier is in this buffer.
         unsafe { sid_text(self.sid()) }
     }
 }
@@ -287,7 +287,7 @@ unsafe fn is_trusted_owner(owner: PSID, user: &CurrentUser) -> bool {
     }
 }
 
-/// The entries of a descriptor's list: who, which rights, and which objects inherit them.
+/// The entries of a descriptor's list: account, rights, and the objects that inherit the entry.
 #[cfg(test)]
 pub(super) fn entries(descriptor: &SecurityDescriptor) -> io::Result<Vec<(String, u32, u32)>> {
     use windows_sys::Win32::Security::{ACCESS_ALLOWED_ACE, GetAce};

@@ -681,7 +681,7 @@ mod tests {
         }
     }
 
-    /// Wine keeps no lists of rights, so this checks those that the system gets.
+    /// Wine keeps no lists of rights, so this test checks the lists that are passed to the system.
     #[test]
     fn a_directory_of_the_service_passes_its_rights_on_and_gives_others_none() {
         const ALL: u32 = FILE_ALL_ACCESS;
