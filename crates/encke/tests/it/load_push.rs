@@ -211,7 +211,7 @@ fn two_servers_are_measured_in_turns() {
     assert!(compared["how"].as_str().is_some_and(|how| how.contains("2 pairs of runs")), "{json:#}");
 }
 
-/// Medians of the delay of a message, in ns: those of another client, and those of the report.
+/// Returns the median delay of messages in ns, as another client measures it and as the report has it.
 fn medians_of_both() -> (u64, u64) {
     let (_folder, server) = server("push-other");
     let url = format!("http://{}/push/both", server.site);
