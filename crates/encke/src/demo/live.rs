@@ -35,13 +35,17 @@ pub(crate) struct TestPicture {
 }
 
 impl TestPicture {
-    /// Starts the thread.
+    /// Becomes the source, so that the stream is there for the first listener, and starts the thread that sends.
     ///
     /// # Errors
     /// The system has no more threads.
     pub(crate) fn start(feeds: LiveFeeds) -> io::Result<Self> {
+        let mut clock = Clock::new();
+        let first = begin(&feeds, &mut clock);
         let (running, stop) = channel();
-        let thread = thread::Builder::new().name("test-picture".into()).spawn(move || send(&feeds, &stop))?;
+        let thread = thread::Builder::new()
+            .name("test-picture".into())
+            .spawn(move || send(&feeds, first, &mut clock, &stop))?;
         Ok(Self { thread: Some(thread), running: Some(running) })
     }
 }
@@ -56,18 +60,23 @@ impl Drop for TestPicture {
     }
 }
 
-/// Sends the clip until `stop` has no sender.
-fn send(feeds: &LiveFeeds, stop: &Receiver<()>) {
+/// Becomes the source of the stream. None if another source has it.
+fn begin(feeds: &LiveFeeds, clock: &mut Clock) -> Option<LiveFeed> {
+    // The name is valid, so an error is a reason to try again later.
+    feeds.begin(STREAM, TITLE, "video/webm", clock.now()).ok()
+}
+
+/// Sends the clip to `feed`, and to its successors when another source has taken over, until `stop` has no sender.
+fn send(feeds: &LiveFeeds, mut feed: Option<LiveFeed>, clock: &mut Clock, stop: &Receiver<()>) {
     let clip = Clip::parse(FILE).expect("a test parses the file");
-    let mut clock = Clock::new();
     loop {
-        // Errors are reasons to try again: another source has the stream, or has taken it over.
-        if let Ok(feed) = feeds.begin(STREAM, TITLE, "video/webm", clock.now()) {
-            play(&clip, feed, &mut clock, stop);
+        if let Some(feed) = feed {
+            play(&clip, feed, clock, stop);
         }
         if is_stopped(stop, RETRY) {
             return;
         }
+        feed = begin(feeds, clock);
     }
 }
 
