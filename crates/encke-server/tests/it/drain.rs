@@ -261,20 +261,28 @@ fn load(number: usize, address: &Address, tally: &Tally) {
                 }
             }
             // Pipelined: requests after the last response are not processed, and are sent again on another connection.
-            _ => loop {
-                client.send(GET.replace("GET /", "GET /hello").repeat(4));
-                let last = (0..4).any(|_| {
-                    let answer = client.answer();
-                    assert_eq!(answer.text(), "Hello\n");
-                    tally.answers.fetch_add(1, Ordering::Relaxed);
-                    answer.closes()
-                });
-                if last {
-                    client.finish();
-                    assert_eq!(client.end(), End::Finished);
-                    break;
+            _ => {
+                let mut answered = false;
+                loop {
+                    client.send(GET.replace("GET /", "GET /hello").repeat(4));
+                    // As above.
+                    if answered && !client.is_answered() {
+                        break;
+                    }
+                    answered = true;
+                    let last = (0..4).any(|_| {
+                        let answer = client.answer();
+                        assert_eq!(answer.text(), "Hello\n");
+                        tally.answers.fetch_add(1, Ordering::Relaxed);
+                        answer.closes()
+                    });
+                    if last {
+                        client.finish();
+                        assert_eq!(client.end(), End::Finished);
+                        break;
+                    }
                 }
-            },
+            }
         }
     }
 }

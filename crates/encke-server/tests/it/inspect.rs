@@ -1,7 +1,7 @@
 //! The engine's lists and actions for operators: connections with their causes, recent closes, blocked addresses.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use encke_server::{
     ActionError, ActionReport, ActionResult, ActionValue, Answers, CloseReason, CodedText, ConnDescription,
@@ -166,9 +166,18 @@ fn the_first_rows_by_a_column_are_kept(on: Stand) {
     rig.end();
 }
 
+/// Lets one test at a time have thousands of connections: four of them would need more descriptors than a program may have. Dropped
+/// after the connections.
+fn crowd() -> MutexGuard<'static, ()> {
+    static CROWD: Mutex<()> = Mutex::new(());
+    let _limit = encke_io::host::raise_descriptor_limit();
+    // A test that failed has released its descriptors.
+    CROWD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn the_slots_of_a_plain_list_are_visited_in_few_turns(on: Stand) {
     const IDLE: usize = 3_000;
-    let _limit = encke_io::host::raise_descriptor_limit();
+    let _alone = crowd();
     let limit = |limits: &mut ConnLimits| limits.connections = 10_000;
     let rig = on.serve_by(limit, |server| server.mount("/", hello));
     let mut clients: Vec<Client> = (0..IDLE).map(|_| rig.client()).collect();
@@ -601,7 +610,7 @@ fn recording(events: Events) -> impl Fn(&Request<'_>, Exchange) -> Outcome + Clo
 
 fn a_request_is_served_between_two_slices_of_a_list(on: Stand) {
     const IDLE: usize = 3_000;
-    let _limit = encke_io::host::raise_descriptor_limit();
+    let _alone = crowd();
     let (events, order): (Events, Receiver<&'static str>) = channel();
     let describing = Describing::default();
     let limit = |limits: &mut ConnLimits| limits.connections = 10_000;
