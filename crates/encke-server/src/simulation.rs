@@ -16,6 +16,7 @@ use encke_io::{Reactor, SimReactor};
 use crate::census::Census;
 use crate::command::{CommandQueue, WorkerCommand};
 use crate::conn::Conn;
+use crate::core::RETIRE_NS;
 use crate::exchange::{Exchange, ExchangeKey, WakeStream};
 use crate::handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 use crate::inbox::Inbox;
@@ -494,6 +495,60 @@ fn a_drain_without_connections_takes_no_time() {
         let took = run_out(&world, worker);
         assert!((delay..=delay + WAKE).contains(&took), "{delay:?} became {took:?}");
     }
+}
+
+/// Connections at rest stay open for the same time, with and without a request before; a request in that time is the last one.
+#[test]
+fn connections_at_rest_may_send_a_last_request_in_a_drain() {
+    const GET: &[u8] = b"GET /p HTTP/1.1\r\nHost: sim\r\n\r\n";
+    let at_rest = Duration::from_nanos(RETIRE_NS);
+    let world = World::new(1);
+    let (commands, worker) = start(&world, &plan(), &Arc::default(), (0, 1), Arc::default());
+    let mut worker = Some(worker);
+    // Returns whether anything was left to do.
+    let mut step = || {
+        let stepped = world.step().is_some();
+        let place = worker.as_mut().filter(|_| stepped);
+        if place.is_some_and(|worker| worker.turn().expect("a simulated wait never fails") == Turn::Over) {
+            worker = None;
+        }
+        stepped
+    };
+    let [mut fresh, mut idle, mut last] = [(); 3].map(|()| world.connect(address()));
+    for client in [&mut idle, &mut last] {
+        client.send(GET);
+        let mut response = Vec::new();
+        while !response.ends_with(b"prepared") {
+            assert!(step());
+            response.extend(client.take());
+        }
+    }
+    let begun_ns = world.now().mono_ns;
+    commands.send(WorkerCommand::Drain { delay: Duration::ZERO, time: Duration::from_secs(8) });
+    let (mut response, mut ends, mut is_asked) = (Vec::new(), [None; 2], false);
+    loop {
+        let is_over = !step();
+        let passed = Duration::from_nanos(world.now().mono_ns - begun_ns);
+        // The listeners have closed.
+        if passed >= at_rest && !std::mem::replace(&mut is_asked, true) {
+            last.send(GET);
+        }
+        response.extend(last.take());
+        for (end, client) in ends.iter_mut().zip([&fresh, &idle]) {
+            if client.is_closed() {
+                end.get_or_insert(passed);
+            }
+        }
+        if is_over {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&response);
+    assert!(text.starts_with("HTTP/1.1 200 OK") && text.contains("\r\nConnection: close\r\n"), "{text}");
+    for end in ends {
+        assert!(end.is_some_and(|end| (at_rest * 2..at_rest * 3).contains(&end)), "{ends:?}");
+    }
+    assert!(fresh.take().is_empty() && idle.take().is_empty());
 }
 
 /// Upgrades every request to a WebSocket.
