@@ -864,7 +864,8 @@ fn a_get_goes_to_another_target_if_the_first_gives_no_response() {
     let silent = App::start(Call::next);
     let app = App::start(|call| call.reply("ok"));
     let (running, address) = serve(&[failing.address, silent.address, app.address], |settings| {
-        settings.response_time = encke_settings::Period::milliseconds(100);
+        // No application that runs takes so long, even on a busy machine.
+        settings.response_time = encke_settings::Period::seconds(2);
     });
     for _ in 0..6 {
         assert_eq!(content(&ask(address, get("/"))), "ok");
