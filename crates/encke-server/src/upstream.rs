@@ -283,7 +283,8 @@ impl Core {
         self.conns[token.index as usize].deadline_ns = u64::MAX;
         match self.upstream_place(token) {
             Some(place) => self.report_upstream(place, UpstreamEvent::Overdue),
-            None => self.close_ended(token, Op::Abort),
+            // The peer reads slowly. It still receives all bytes, and an end without a close_notify.
+            None => self.close_ended(token, Op::Close),
         }
     }
 
@@ -373,7 +374,8 @@ impl Core {
     }
 
     /// Closes an outgoing connection and ends its id. With unsent bytes the connection is reset, so that the peer does not
-    /// mistake the received part for everything. With TLS a close_notify or an alert is sent first, unless a send is in flight.
+    /// mistake the received part for everything. With TLS a close_notify or an alert is sent first, unless a send is in flight. If
+    /// that send is the close_notify itself, the connection is closed after it: a reset would discard what the peer has not read.
     fn close_upstream(&mut self, place: u32, end: UpstreamEnd) {
         let id = self.upstreams.id(place);
         let upstream = std::mem::replace(&mut self.upstreams.table[place as usize], Upstream::VACANT);
@@ -383,7 +385,9 @@ impl Core {
         let mut unsent = upstream.waiting.iter().any(|segment| !segment.is_empty());
         self.recycle_segments(upstream.waiting);
         let mut farewell = Vec::new();
+        let mut is_parting = false;
         if let Some(session) = upstream.session {
+            is_parting = session.has_finished() && upstream.in_flight == 0;
             unsent = (unsent || session.has_queue()) && !end.sends_alert();
             if !unsent
                 && end.sends_records()
@@ -395,6 +399,15 @@ impl Core {
         let Some(conn) = self.conn(token) else { return };
         conn.duty = Duty::Rest;
         conn.deadline_ns = u64::MAX;
+        if conn.has(SENDING)
+            && is_parting
+            && !unsent
+            && end.sends_records()
+            && upstream.state == UpstreamState::Open
+        {
+            conn.flags |= LAST;
+            return self.set_deadline(token, FAREWELL_NS);
+        }
         let abort = unsent || conn.has(SENDING);
         if !abort && !farewell.is_empty() {
             conn.flags |= SENDING | LAST;

@@ -53,6 +53,11 @@ impl UpstreamSession {
         self.ended
     }
 
+    /// Whether a close_notify was sent.
+    pub(crate) const fn has_finished(&self) -> bool {
+        self.finished
+    }
+
     /// Whether plaintext waits to be sealed.
     pub(crate) fn has_queue(&self) -> bool {
         !self.queue.is_empty()

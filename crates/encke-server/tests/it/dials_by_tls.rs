@@ -37,6 +37,7 @@ on_two_stands! {
     a_server_without_tls_is_refused,
     an_alert_of_the_server_is_reported,
     a_file_is_sent_whole,
+    a_close_after_the_end_waits_for_the_close_notify,
 }
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
@@ -406,5 +407,67 @@ fn a_file_is_sent_whole(on: Stand) {
     end(&mut stream);
     assert_eq!(client.answer().text(), FILE_BYTES.to_string());
     all_closed(&rig, "closed");
+    rig.end();
+}
+
+/// Sends a word and its end, and closes the connection in the same turn.
+#[derive(Clone)]
+struct Parting {
+    target: Address,
+    sessions: Arc<dyn Sessions>,
+}
+
+struct Partings {
+    mount: Parting,
+    context: HandlerContext,
+    sent: Option<UpstreamId>,
+}
+
+impl Mount for Parting {
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(Partings { mount: self.clone(), context, sent: None })
+    }
+}
+
+impl Handler for Partings {
+    fn call(&mut self, _: &Request<'_>, _: Exchange) -> Outcome {
+        let session = self.mount.sessions.begin().expect("a session");
+        let id = self.context.dial(self.mount.target.clone(), Some(session));
+        self.context.send(id, [Segment::Bytes(b"goodbye".to_vec())]);
+        Outcome::Now(Reply::text(200, "on its way"))
+    }
+
+    fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
+        match event {
+            UpstreamEvent::Sent(_) => {
+                self.context.shutdown(id);
+                self.sent = Some(id);
+                // Messages follow the events of a turn, so that the close_notify is in flight with io_uring.
+                self.context.waker().wake();
+            }
+            UpstreamEvent::Failed(fault) => panic!("the connection works: {fault}"),
+            _ => {}
+        }
+    }
+
+    fn woken(&mut self) {
+        self.context.close(self.sent.take().expect("woken after a send"));
+    }
+}
+
+fn a_close_after_the_end_waits_for_the_close_notify(on: Stand) {
+    // Tickets that arrive after the close would be answered by a reset.
+    let other = Other::with(&BOTH, |config| config.send_tls13_tickets = 0);
+    let parting =
+        Parting { target: other.address.into(), sessions: other.sessions("localhost").expect("sessions") };
+    let rig = on.serve(|server| server.mount("/", parting));
+    let mut client = rig.client();
+    client.send(GET);
+    let mut stream = other.accept();
+    assert_eq!(client.answer().text(), "on its way");
+    stream.conn.complete_io(&mut stream.sock).expect("a handshake");
+    // A reset would discard what is not read yet.
+    all_closed(&rig, "closed");
+    assert_eq!(read_all(&mut stream), b"goodbye");
     rig.end();
 }
