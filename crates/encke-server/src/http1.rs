@@ -1268,7 +1268,7 @@ impl Core {
                     self.settle(token);
                 }
             }
-            ConnPhase::Lingering => self.lingering_overdue(token),
+            ConnPhase::Lingering => self.lingering_overdue(token, unsent),
             ConnPhase::Resident => self.resident_overdue(token),
             ConnPhase::Upstream | ConnPhase::Vacant | ConnPhase::Closing => {}
         }

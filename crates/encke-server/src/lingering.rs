@@ -8,7 +8,7 @@
 use encke_io::{Op, Token};
 
 use crate::close::CloseReason;
-use crate::conn::{ConnPhase, Duty, ENDLESS_BODY, LINGER, PAUSED, PEER_ENDED, UPLOADING};
+use crate::conn::{ConnPhase, Duty, ENDLESS_BODY, LINGER, PAUSED, PEER_ENDED, RateWindow, UPLOADING};
 use crate::conns::is_stream;
 use crate::core::Core;
 use crate::policy::{LINGER_BYTES_MAX, LINGER_WINDOWS_MAX};
@@ -30,6 +30,7 @@ impl Core {
         }
         let conn = &mut self.conns[token.index as usize];
         conn.phase = ConnPhase::Lingering;
+        conn.window = RateWindow::Unmeasured;
         // A stream costs the client nothing: it need not send its whole body before it reads.
         if is_stream(token) {
             conn.flags &= !UPLOADING;
@@ -63,12 +64,19 @@ impl Core {
         }
     }
 
-    /// The time of a lingering connection has passed.
-    pub(crate) fn lingering_overdue(&mut self, token: Token) {
+    /// The time of a lingering connection has passed. `unsent` is the number of bytes that the peer has not received. While these are
+    /// the rest of the response, the client must receive them as fast as during a send.
+    pub(crate) fn lingering_overdue(&mut self, token: Token, unsent: u64) {
+        let least = self.policy.window_bytes(self.policy.limits.write_rate.bytes_per_second());
         let Some(conn) = self.conn(token) else { return };
         if conn.duty.begin_window() {
             let period_ns = self.policy.limits.linger_time.nanoseconds();
             return self.set_deadline(token, period_ns);
+        }
+        let is_received = conn.window.taken(unsent).is_none_or(|taken| taken >= least);
+        if unsent > 0 && is_received && !is_stream(token) {
+            conn.window = RateWindow::begin(unsent);
+            return self.set_deadline(token, self.policy.rate_window_ns);
         }
         let reason = match conn.reason {
             CloseReason::Answered => CloseReason::LingerTime,

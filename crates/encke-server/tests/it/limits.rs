@@ -23,6 +23,7 @@ on_every_stand! {
     clients_that_end_their_side_and_do_not_read_are_ended,
     clients_that_end_their_side_within_a_request_are_ended,
     clients_that_stay_after_the_last_answer_are_ended,
+    a_slow_reader_of_the_last_response_receives_it_all,
     clients_that_are_done_and_stay_are_ended,
     a_short_idle_time_holds_beside_long_other_times,
     a_head_that_begins_behind_another_request_has_its_time,
@@ -227,6 +228,28 @@ fn clients_that_stay_after_the_last_answer_are_ended(stand: Stand) {
         assert!(client.answer().closes());
         client.rest();
     }
+}
+
+fn a_slow_reader_of_the_last_response_receives_it_all(stand: Stand) {
+    const BYTES: usize = 60_000;
+    let folder = Folder::new().with("file", vec![b'x'; BYTES]);
+    let files = files(&folder);
+    let limit = |policy: &mut ConnLimits| policy.limits.linger_time = ms(50);
+    let rig = stand.serve_by(limit, |server| server.mount("/", files));
+    let (mut client, mut pace) = (rig.narrow_client(), rig.client());
+    // Input follows the last request, so the server lingers.
+    let last = "GET /file HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    client.send(format!("{last}{GET}"));
+    assert_eq!(client.head().status, 200);
+    // Several times the time of lingering.
+    let mut received = 0;
+    while received < BYTES {
+        let bytes = client.read_some(2_000).len();
+        assert!(bytes > 0, "the end after {received} bytes");
+        received += bytes;
+        pace.idle(Duration::from_millis(10));
+    }
+    assert_eq!((received, client.end()), (BYTES, End::Finished));
 }
 
 fn clients_that_are_done_and_stay_are_ended(stand: Stand) {
