@@ -57,7 +57,10 @@ impl Core {
             self.conns[token.index as usize].flags |= PEER_ENDED;
             self.report_upstream(place, UpstreamEvent::Ended);
         }
-        self.flush_upstream(place);
+        // The close of an owner that has closed it sends the last records itself.
+        if self.handler_requests.is_current(self.upstreams.id(place)) {
+            self.flush_upstream(place);
+        }
     }
 
     /// Sends records unless a send is in flight: first TLS's own, then waiting plaintext.

@@ -38,6 +38,7 @@ on_two_stands! {
     an_alert_of_the_server_is_reported,
     a_file_is_sent_whole,
     a_close_after_the_end_waits_for_the_close_notify,
+    a_close_at_the_end_of_the_handshake_ends_in_order,
 }
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
@@ -410,11 +411,13 @@ fn a_file_is_sent_whole(on: Stand) {
     rig.end();
 }
 
-/// Sends a word and its end, and closes the connection in the same turn.
+/// Sends a word and its end, and closes the connection in the same turn. Without a word it closes the connection once it is
+/// established.
 #[derive(Clone)]
 struct Parting {
     target: Address,
     sessions: Arc<dyn Sessions>,
+    word: &'static [u8],
 }
 
 struct Partings {
@@ -433,7 +436,9 @@ impl Handler for Partings {
     fn call(&mut self, _: &Request<'_>, _: Exchange) -> Outcome {
         let session = self.mount.sessions.begin().expect("a session");
         let id = self.context.dial(self.mount.target.clone(), Some(session));
-        self.context.send(id, [Segment::Bytes(b"goodbye".to_vec())]);
+        if !self.mount.word.is_empty() {
+            self.context.send(id, [Segment::Bytes(self.mount.word.to_vec())]);
+        }
         Outcome::Now(Reply::text(200, "on its way"))
     }
 
@@ -445,6 +450,7 @@ impl Handler for Partings {
                 // Messages follow the events of a turn, so that the close_notify is in flight with io_uring.
                 self.context.waker().wake();
             }
+            UpstreamEvent::Connected if self.mount.word.is_empty() => self.context.close(id),
             UpstreamEvent::Failed(fault) => panic!("the connection works: {fault}"),
             _ => {}
         }
@@ -455,11 +461,11 @@ impl Handler for Partings {
     }
 }
 
-fn a_close_after_the_end_waits_for_the_close_notify(on: Stand) {
+fn part(on: Stand, word: &'static [u8]) {
     // Tickets that arrive after the close would be answered by a reset.
     let other = Other::with(&BOTH, |config| config.send_tls13_tickets = 0);
-    let parting =
-        Parting { target: other.address.into(), sessions: other.sessions("localhost").expect("sessions") };
+    let sessions = other.sessions("localhost").expect("sessions");
+    let parting = Parting { target: other.address.into(), sessions, word };
     let rig = on.serve(|server| server.mount("/", parting));
     let mut client = rig.client();
     client.send(GET);
@@ -468,6 +474,15 @@ fn a_close_after_the_end_waits_for_the_close_notify(on: Stand) {
     stream.conn.complete_io(&mut stream.sock).expect("a handshake");
     // A reset would discard what is not read yet.
     all_closed(&rig, "closed");
-    assert_eq!(read_all(&mut stream), b"goodbye");
+    assert_eq!(read_all(&mut stream), word);
     rig.end();
+}
+
+fn a_close_after_the_end_waits_for_the_close_notify(on: Stand) {
+    part(on, b"goodbye");
+}
+
+/// As a health check without a request does it.
+fn a_close_at_the_end_of_the_handshake_ends_in_order(on: Stand) {
+    part(on, b"");
 }
