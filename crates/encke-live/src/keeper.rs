@@ -198,6 +198,8 @@ impl Resident for LiveKeeper {
         if let Some(first) = mailboxes.first() {
             self.state.set_keeper(first.clone());
             self.mailbox = Some(first.clone());
+            // A listener that came before has had no keeper to tell.
+            self.due_ns = Some(0);
         }
     }
 

@@ -338,6 +338,10 @@ impl Core {
     /// Closes an outgoing connection and reports it to its owner.
     pub(crate) fn fail_upstream(&mut self, place: u32, fault: UpstreamFault) {
         self.residents.report_gone();
+        // A panic of the owner, in an earlier event of this step, has closed it.
+        if self.upstreams.table[place as usize].state == UpstreamState::Vacant {
+            return;
+        }
         let (id, owner) = (self.upstreams.id(place), self.upstreams.table[place as usize].owner);
         let current = self.handler_requests.is_current(id);
         self.close_upstream(place, UpstreamEnd::of(&fault));

@@ -177,9 +177,10 @@ impl Http2 {
         self.streams.get(among_streams(token)).is_some_and(Http2Stream::has_body_left)
     }
 
-    /// Whether a connection uses HTTP/2 and has no open stream.
+    /// Whether a connection uses HTTP/2, has no open stream, and sends nothing.
     pub(crate) fn is_idle(&self, conn: &Conn) -> bool {
         if conn.requests > 0
+            && !conn.has(SENDING)
             && let Some(place) = conn.duty.as_engine()
             && let Some(engine) = self.engines.get(place)
         {
