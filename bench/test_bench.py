@@ -562,12 +562,18 @@ class Streams(unittest.TestCase):
                     stream.sending_to(run, sources.Mp3()) as source, stream.listening_to(bench, run) as crowd:
                 with source.playing():
                     self.assertEqual(crowd.connect(50, 0, 10)["heard"], 50)
-                crowd.window()
-                sent = source.play(1)
-                crowds.settle(run)
-                window = crowd.window()
-                self.assertEqual((window["open"], window["least"]), (50, window["most"]))
-                self.assertLess(abs(sent - window["least"]), 2 * 418)
+                # On a busy machine the floor may pause within its sends, but not each time.
+                for _ in range(10):
+                    crowds.settle(run)
+                    crowd.window()
+                    sent = source.play(1)
+                    crowds.settle(run)
+                    window = crowd.window()
+                    self.assertEqual(window["open"], 50)
+                    agrees = window["least"] == window["most"] and abs(sent - window["least"]) < 2 * 418
+                    if agrees:
+                        break
+                self.assertTrue(agrees, f"{window}, {sent} bytes sent")
                 stream.compare("floor", crowd.received(), bytes(source.sent), 0)
                 run.process.stop()
                 with self.assertRaisesRegex(Trouble, "closed 50 of 50"):

@@ -127,7 +127,7 @@ def an_application_that_is_killed_starts_again(lab: Lab, app: str) -> str:
 def a_change_that_does_not_work_leaves_the_old_process(lab: Lab, app: str) -> str:
     """A reload whose application ends at once, or never responds, changes nothing for clients; the log says so. Planted: the settings are
     restored in between."""
-    server = supervised(lab, app, start_time="1s")
+    server = supervised(lab, app, start_time="5s")
     for number, run in enumerate(('["node", "-e", "process.exit(9)"]', '["node", "-e", "setInterval(() => {}, 1000)"]')):
         old = '["node", "app.js"]'
         change(server, old, run)

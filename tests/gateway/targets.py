@@ -176,7 +176,7 @@ def no_read_fails_while_checked_targets_die_stop_and_return(lab: Lab, app: str) 
     first_shares = {}
     with Load(lab, server) as load:
         load.served()
-        require(up() == 1 and share() == 1, "the target was not up at the start")
+        lab.until(lambda: up() == 1 and share() == 1, "the target is not up at the start")
         for phase in ["kill", "stop", "cut off"]:
             load.phase = phase
             bad_before = bad()

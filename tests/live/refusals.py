@@ -197,6 +197,7 @@ def only_one_source_sends_and_takeover_replaces_it(lab: LiveLab) -> str:
     station = lab.station()
     first = station.source("song").begin(FRAME)
     listener = station.listener("song")
+    require(listener.status == listener.expected, listener.head)
     second = station.source("song").response()
     require(second.status == 409 and b"takeover" in second.body and second.fields.get("connection") == "close", second)
     third = station.source("song", query="" if lab.planted else "?takeover").begin(FRAME)

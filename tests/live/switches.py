@@ -70,6 +70,8 @@ def listeners_end_cleanly_when_the_hold_has_passed(lab: LiveLab, file: str) -> s
     station = lab.station(channel={"hold": "60s" if lab.planted else "300ms"})
     source = station.source("film").begin(data[:-20])
     listeners = [station.listener("film", transport) for transport in ("http/1.1", "http/1.0", "websocket")]
+    for listener in listeners:
+        require(listener.status == listener.expected, f"{listener.transport}: {listener.head}")
     source.kill()
     for listener in listeners:
         require(len(listener.to_end()) > 100, f"{listener.transport}: nothing was received")

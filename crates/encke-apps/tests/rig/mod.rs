@@ -67,14 +67,19 @@ impl SupervisedApps {
         self.told.recv_timeout(PATIENCE).expect("an address").address
     }
 
-    /// The next address that differs from `old`.
+    /// The next address that differs from `old`. Another program may take the port of a replacement between its choice and its use.
+    /// Then the old process stays, and the application is restarted.
     pub(crate) fn other(&self, old: SocketAddr) -> SocketAddr {
-        loop {
-            let found = self.address().expect("an address");
-            if found != old {
-                return found;
+        for _ in 0..5 {
+            while let Ok(directed) = self.told.recv_timeout(PATIENCE / 5) {
+                let found = directed.address.expect("an address");
+                if found != old {
+                    return found;
+                }
             }
+            println!("the replacement has failed: {:?}", self.restart("shop"));
         }
+        panic!("no process replaces that at {old}")
     }
 
     /// Restarts an application as an operator does, and waits for the result.

@@ -514,7 +514,9 @@ fn the_exit_status_is_for_scripts() {
     let url = format!("http://{}/", server.site);
     let held = load(&["-n", "200", "-c", "2", "--slo", "errors<=0%,p99<10s,rate>1", &url]);
     assert_eq!(held.status.code(), Some(0), "{}", text(&held.stderr));
-    let missed = load(&["-n", "200", "-c", "2", "--slo", "p50<1ns", &url]);
+    // A generator that waits for a processor measures nothing (4), but not each time.
+    let mut attempts = (0..10).map(|_| load(&["-n", "200", "-c", "2", "--slo", "p50<1ns", &url]));
+    let missed = attempts.find(|run| run.status.code() != Some(4)).expect("a run on free processors");
     assert_eq!(missed.status.code(), Some(3), "{}", text(&missed.stdout));
     assert!(text(&missed.stderr).contains("missed: p50<1ns (measured "), "{}", text(&missed.stderr));
 
