@@ -198,8 +198,8 @@ impl Resident for LiveKeeper {
         if let Some(first) = mailboxes.first() {
             self.state.set_keeper(first.clone());
             self.mailbox = Some(first.clone());
-            // A listener that came before has had no keeper to tell.
-            self.due_ns = Some(0);
+            // For listeners that came before the first keeper was known. Only that one fetches streams.
+            self.due_ns = self.is_first.then_some(0);
         }
     }
 
