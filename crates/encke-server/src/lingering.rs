@@ -73,7 +73,8 @@ impl Core {
             let period_ns = self.policy.limits.linger_time.nanoseconds();
             return self.set_deadline(token, period_ns);
         }
-        let is_received = conn.window.taken(unsent).is_none_or(|taken| taken >= least);
+        // Also without a write rate a client that receives nothing is not waited for.
+        let is_received = conn.window.taken(unsent).is_none_or(|taken| taken >= least.max(1));
         if unsent > 0 && is_received && !is_stream(token) {
             conn.window = RateWindow::begin(unsent);
             return self.set_deadline(token, self.policy.rate_window_ns);
