@@ -81,8 +81,8 @@ def php_gets_the_user_of_the_answer_and_no_other_spelling(lab: Lab, app: str) ->
 
 def hammer(server: Gateway, seconds: float, threads: int, until_rejected: bool = False) -> tuple[int, int, float, float, float]:
     """Requests on new connections. Returns how many passed, how many did not, the time, the part of it after which the rate was used up
-    (from the first response to the last request that was rejected), and when that request began. `until_rejected`: goes on until a
-    request is rejected."""
+    (from the first response to the last request that was rejected), and when that request began. With `until_rejected` they
+    continue until a request is rejected."""
     counts, lock, first, last = [0, 0], threading.Lock(), [], [0.0]
     began = time.monotonic()
 
