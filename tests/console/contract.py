@@ -14,8 +14,8 @@ CONFIG = Path(__file__).resolve().parent / "schemathesis.toml"
 EXCLUDED = {
     "getLive": "the stream does not end; live.py reads it, operations.py opens it with invalid watches",
 }
-# Operations that change the settings: an accepted change may restore the default limit of failed attempts, after which a wrong token
-# gets 429. access.py tests wrong tokens with them.
+# Operations that change the settings. An accepted change may remove the user of the log-in (401) or restore the default limit of
+# failed attempts (429), so each has a server of its own. access.py tests wrong tokens with them.
 EDITING = ["patchSettings", "putSettingsFile", "postSettingsHistoryNumberRestore"]
 # Examples per operation and phase.
 EXAMPLES = {"basic": 5, "whole": 8, "full": 500}
@@ -68,16 +68,22 @@ def faulty_documents(document: dict):
             "valid data that is rejected": ("getHistory", changed(accept_less))}
 
 
+def start(lab: ConsoleLab, user: str) -> tuple[Console, Login]:
+    """A server, and the credentials of a user."""
+    server = lab.console()
+    return server, {"token": lambda: server.operator, "session": lambda: server.log_in("ann"), "view": lambda: server.log_in("ben")}[user]()
+
+
 @case(basic=(), more=("token", "session", "view"))
 def the_server_is_as_its_description_says(lab: ConsoleLab, user: str) -> str:
     """Generated requests, valid and invalid, get no 5xx, and only the statuses, content types and schemas that the description has;
     valid data is accepted, invalid data rejected. Fault: the description is changed, in four ways in turn."""
     require(SCHEMATHESIS.exists(), f"{SCHEMATHESIS} is missing: .ci/need console-venv")
-    server = lab.console()
-    excluded = dict(EXCLUDED)
+    server, login = start(lab, user)
+    excluded = [*EXCLUDED, *EDITING]
     if user != "token":
-        excluded["deleteSession"] = "it ends the session of all later requests; logins.py tests it"
-    login = {"token": lambda: server.operator, "session": lambda: server.log_in("ann"), "view": lambda: server.log_in("ben")}[user]()
+        # It ends the session of all later requests; logins.py tests it.
+        excluded.append("deleteSession")
     document = server.ask("GET", "/openapi.json").json()
     path = lab.path("openapi.json")
     if lab.planted:
@@ -87,17 +93,19 @@ def the_server_is_as_its_description_says(lab: ConsoleLab, user: str) -> str:
                 return f"{fault} was not found"
         raise Fault("four faults were found")
     path.write_text(json.dumps(document))
+    failures, generated = "", []
 
-    def without(names) -> list[str]:
-        return [word for name in names for word in ("--exclude-operation-id", name)]
+    def generate(server: Console, login: Login, *choice: str) -> None:
+        nonlocal failures
+        failures += run(lab, server, login, path, [*choice], EXAMPLES[lab.tier])
+        generated.append(lab.generated)
 
-    failures, generated = "", ""
-    if login.bearer:
-        # With a cookie it adds a wrong token, which is one credential too many, not one too few: access.py tests these.
-        failures = run(lab, server, login, path, [*without([*excluded, *EDITING]), "--checks", "ignored_auth"], EXAMPLES[lab.tier])
-        generated = f"{lab.generated} and "
-    failures += run(lab, server, login, path, [*without(excluded), "--exclude-checks", "ignored_auth"], EXAMPLES[lab.tier])
+    # With a cookie it adds a wrong token, which is one credential too many, not one too few: access.py tests these.
+    checks = [] if login.bearer else ["--exclude-checks", "ignored_auth"]
+    generate(server, login, *(word for name in excluded for word in ("--exclude-operation-id", name)), *checks)
+    require(server.get("/session", login)["role"], "the log-in has ended")
+    for operation in EDITING:
+        generate(*start(lab, user), "--include-operation-id", operation, "--exclude-checks", "ignored_auth")
     if failures:
         raise Fault(f"seed {lab.seed}: {failures[:12 * KIB]}")
-    require(server.get("/session", login)["role"], "the log-in has ended")
-    return f"{generated}{lab.generated} requests"
+    return f"{' + '.join(generated)} requests"

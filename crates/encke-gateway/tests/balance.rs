@@ -193,8 +193,9 @@ fn a_hash_of_a_field_or_cookie_leads_to_one_target() {
         let apps = three();
         let (running, address) = serve(&apps, 2, |settings| settings.balance = Balance::Hash(key));
         let mut targets = BTreeSet::new();
-        for user in 0..20 {
-            let names: BTreeSet<_> = (0..3)
+        // The hash depends on the ports of the targets: one of three gets none of 20 users in a run of 1,000, none of 100 never.
+        for user in 0..100 {
+            let names: BTreeSet<_> = (0..2)
                 .map(|_| content(&get(address, &format!("{field}user-{user}\r\n"))).to_owned())
                 .collect();
             assert_eq!(names.len(), 1, "{field}{user}: {names:?}");
