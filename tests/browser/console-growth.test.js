@@ -22,7 +22,7 @@ const PATIENCE_MS = 3_600_000;
  * for any number of events; in the second half they are at most 0.45 MB.
  */
 const HEAP_GROWTH_MAX = 1536 * 1024;
-const LATER_HEAP_GROWTH_MAX = 768 * 1024;
+const LATER_HEAP_GROWTH_MAX = 1152 * 1024;
 /** Rows come and go, so that the moment of a measurement matters. */
 const NODES_GROWTH_MAX = 200;
 const LISTENERS_GROWTH_MAX = 20;

@@ -53,8 +53,9 @@ def a_list_of_many_connections_is_live_four_times_per_second(lab: ConsoleLab) ->
             require(len(times) == 100 and times == sorted(times, reverse=True), f"{len(times)} rows, not in order: {times}")
             idle.append(times[0])
             updates += 1
-        took = idle[-1] - idle[0]
-        require((updates - 1) / took <= 4.4 / (2 if lab.planted else 1), f"{updates} updates in {took:.1f} s")
+        # The first may have been late.
+        took = idle[-1] - idle[1]
+        require((updates - 2) / took <= 4.4 / (2 if lab.planted else 1), f"{updates} updates in {took:.1f} s")
         innocent.served()
         for client in clients[:IDLE // 2]:
             client.close()

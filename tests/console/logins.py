@@ -215,7 +215,8 @@ def a_session_ends_with_its_log_out_its_user_or_its_role(lab: ConsoleLab) -> str
 def a_session_ends_at_its_time(lab: ConsoleLab) -> str:
     """A session of one minute, the shortest, and its page end after it. Fault: the session is longer."""
     server = lab.console({"console": {"session_time": "2m" if lab.planted else "1m"}})
-    login, began = server.log_in(), time.monotonic()
+    began = time.monotonic()
+    login = server.log_in()
     page = server.page("overview", every_ms=1000, login=login)
     while (event := page.next()) and event[0] != "end":
         require(time.monotonic() < began + 60 + lab.patience, "the page goes on")

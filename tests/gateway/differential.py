@@ -386,7 +386,9 @@ def applications_execute_what_clients_have_sent(lab: Lab, app: str) -> str:
     body that was sent. No part of a body becomes a request. Planted: the mutated requests reach the application without Encke, and
     the log is that of a strict reader."""
     application = EnckeFiles(lab) if app == "encke" else lab.application(app)
-    upstream = {"name": "app", "to": [application], "response_time": "10s", "keep": 0 if app == "starman" else 64}
+    upstream = {"name": "app", "to": [application], "response_time": "10s", "keep": 0 if app == "starman" else 64,
+                # gunicorn closes idle connections after 2 s.
+                "keep_time": "1s"}
     server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [upstream])
     port = server.port
     if lab.planted:

@@ -174,10 +174,10 @@ def one_command_runs_an_application(lab: Lab, app: str) -> str:
             [lab.encke, "serve", "--listen", "127.0.0.1:0", "--admin", "off", "--run", command], stdout=file, stderr=file,
             cwd=APPS, env={**os.environ, "RECORD": str(record), "GATE": str(lab.path("gate")), "PYTHONDONTWRITEBYTECODE": "1"})
     try:
-        lab.until(lambda: "ready: process" in log.read_text() or process.poll() is not None, "not ready")
+        said = lab.until(lambda: "ready: process" in (text := log.read_text()) and re.search(r"http://([\d.:]+)/", text) and text
+                         or process.poll() is not None and "ended", "not ready")
         require(process.poll() is None, f"it has ended: {log.read_text()}")
-        address = re.search(r"http://([\d.:]+)/", log.read_text())
-        require(address, f"no address: {log.read_text()}")
+        address = re.search(r"http://([\d.:]+)/", said)
         response = subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", f"http://{address[1]}/a/echo"],
                                   capture_output=True, text=True, check=False)
         require(response.stdout == "200", f"{response}")

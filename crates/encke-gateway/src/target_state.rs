@@ -132,6 +132,11 @@ impl TargetState {
         self.ejected_until_ns.load(Ordering::Relaxed).saturating_sub(now_ns)
     }
 
+    /// When the target gets requests again, if nothing else withholds them: a slow start begins then, not within the ejection.
+    fn returns_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.ejected_ns(now_ns))
+    }
+
     /// The part of its share of the load that the target gets now, in thousandths: after a recovery it rises from 10 % to 100 %.
     pub(crate) fn share(&self, now_ns: u64) -> u64 {
         if !self.has(SLOW) {
@@ -209,7 +214,7 @@ impl TargetState {
             return None;
         }
         if is_good {
-            self.slow_from(now_ns);
+            self.slow_from(self.returns_ns(now_ns));
             self.marks.fetch_and(!FAILING, Ordering::Relaxed);
         } else {
             self.marks.fetch_or(FAILING, Ordering::Relaxed);
@@ -227,7 +232,7 @@ impl TargetState {
         if !self.is_drained() {
             return false;
         }
-        self.slow_from(now_ns);
+        self.slow_from(self.returns_ns(now_ns));
         self.marks.fetch_and(!DRAINED, Ordering::SeqCst) & DRAINED != 0
     }
 }
@@ -297,6 +302,12 @@ mod tests {
         assert_eq!(shares(&state, 200 * SECOND), ramp, "after checks");
         assert!(state.drain() && state.resume(300 * SECOND));
         assert_eq!(shares(&state, 300 * SECOND), ramp, "after a drain");
+        assert!((0..3).any(|_| state.failed(400 * SECOND)));
+        assert_eq!(state.checked(false, (1, 1), 400 * SECOND), Some(false));
+        assert_eq!(state.checked(true, (1, 1), 400 * SECOND), Some(true));
+        assert_eq!(shares(&state, 401 * SECOND), ramp, "after an ejection that good checks do not end");
+        assert!(state.failed(500 * SECOND) && state.drain() && state.resume(500 * SECOND));
+        assert_eq!(shares(&state, 502 * SECOND), ramp, "after an ejection that a drain does not end");
         let state = TargetState::new(0);
         assert!((0..3).any(|_| state.failed(0)));
         assert_eq!(shares(&state, SECOND), [WHOLE_SHARE; 4], "without a slow start");
