@@ -3,6 +3,8 @@
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
+# Of the random choices of gateway, console and live in `make test`. `make soak` chooses new ones.
+SEED ?= 1
 SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
 NPM_CI := npm ci --silent --no-audit --no-fund
@@ -51,9 +53,9 @@ test:
 	CARGO=$(CARGO) tests/abreast \
 	    --also client,browser 'cd client; $(NPM_CI); npm test; cd ../tests/browser; $(NPM_CI); ENCKE=$(program) npm test' \
 	    --also attacks 'tests/attacks/run --encke $(program)' \
-	    --also gateway 'tests/gateway/run --basic --encke $(program)' \
-	    --also console 'tests/console/run --basic --encke $(program)' \
-	    --also live 'tests/live/run --basic --encke $(program)' \
+	    --also gateway 'tests/gateway/run --basic --seed $(SEED) --encke $(program)' \
+	    --also console 'tests/console/run --basic --seed $(SEED) --encke $(program)' \
+	    --also live 'tests/live/run --basic --seed $(SEED) --encke $(program)' \
 	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20' \
 	    --also bench 'cd bench; python3 -m unittest -q' \
 	    --also failures 'cd tests; python3 -m unittest -q test_failures.py'
