@@ -3,7 +3,7 @@
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
-# Of the random choices of gateway, console and live in `make test`. `make soak` chooses new ones.
+# Of the random choices in `make test`. `make soak` chooses new ones.
 SEED ?= 1
 SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
@@ -46,6 +46,7 @@ build:
 # the tests of the server), and programs run side by side. Tests in a browser install the package of client/, so they follow its
 # tests.
 test: export RUST_TEST_THREADS ?= 6
+test: export PROPTEST_RNG_SEED ?= $(SEED)
 test: program = $(abspath $(TARGET))/debug/encke
 test:
 	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm php chromium nginx haproxy apache2

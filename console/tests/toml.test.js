@@ -93,7 +93,7 @@ test('texts are read as tomllib reads them', () => {
 });
 
 test('every text has tokens that cover it in order', () => {
-  const seed = Date.now() >>> 0;
+  const seed = Number(process.env.SEED ?? 1);
   const next = random(seed);
   const signs = ['[', ']', '{', '}', '"', "'", '"""', '=', '.', ',', '#', '\n', ' ', 'a', '1', '\\', 'é', '-'];
   for (let round = 0; round < 2000; round++) {
@@ -159,7 +159,7 @@ test('an entry is appended behind the last of its list', () => {
 });
 
 test('random changes give the values that were meant and keep all comments', () => {
-  const seed = Number(process.env.SEED ?? Date.now() >>> 0);
+  const seed = Number(process.env.SEED ?? 1);
   const next = random(seed);
   const pick = (items) => items[next(items.length)];
   const keys = ['a', 'b', 'c', 'quoted key'];

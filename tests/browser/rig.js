@@ -35,7 +35,7 @@ export const PATIENCE_MS = 90_000;
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run'];
 
 /** Above the ports of common services. */
-const RESERVED_FROM = 20_000;
+const RESERVED_FROM = 27_000;
 
 /** All clients have all rights, and rooms show presence: the tests are alone on their ports. */
 const SETTINGS = `

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import re
 import socket
+import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ def oracle(data: bytes) -> list[Sent]:
                 return requests
             fields[name.lower()].append(value.strip(b" \t"))
         method, target, minor = line[1].decode(), line[2].decode("latin-1"), int(line[3])
-        target = re.sub(r"^http://[^/]*", "", target, flags=re.IGNORECASE)
+        target = re.sub(r"^http://[^/?]*", "", target, flags=re.IGNORECASE)
         if len(fields[b"host"]) != 1 and (minor or fields[b"host"]):
             break
         codings = b",".join(fields[b"transfer-encoding"])
@@ -327,9 +328,21 @@ class EnckeFiles:
 
 
 def path_form(target: str) -> str:
-    """The path and query of a target, with the doubled slashes that Encke removes from a path."""
-    path, mark, query = re.sub(r"^http://[^/]*", "", target, flags=re.IGNORECASE).partition("?")
-    return re.sub("/+", "/", path) + mark + query
+    """The path and query of a target, resolved and decoded as Encke does if the path is not plain."""
+    path, _, query = re.sub(r"^http://[^/?]*", "", target, flags=re.IGNORECASE).partition("?")
+    if re.search("//|/[.]|%", path):
+        path = re.sub("/+", "/", urllib.parse.unquote(path, encoding="latin-1"))
+        parts, segments = [], path.split("/")[1:]
+        for segment in segments:
+            if segment == "..":
+                parts = parts[:-1]
+            elif segment != ".":
+                parts.append(segment)
+        if segments and segments[-1] in (".", ".."):
+            parts.append("")
+        path = "/" + "/".join(parts)
+    # ASGI does not tell an empty query from none.
+    return path + ("?" + query if query else "")
 
 
 def judge(app: str, data: bytes, lines: list[dict], seen: list[dict], responses: bytes, is_changed: bool) -> str | None:
@@ -357,9 +370,9 @@ def judge(app: str, data: bytes, lines: list[dict], seen: list[dict], responses:
     missing = list(executed)
     if app == "encke":
         # The lines of two workers are in one log, in any order.
-        order = [target for _, target, *_ in logged]
-        place = {target: index for index, target in reversed(list(enumerate(order)))}
-        seen = sorted(seen, key=lambda line: place.get(path_form(line["target"] or ""), len(order)))
+        order = [(method, target) for method, target, *_ in logged]
+        place = {one: index for index, one in reversed(list(enumerate(order)))}
+        seen = sorted(seen, key=lambda line: place.get((line["method"], path_form(line["target"] or "")), len(order)))
     for line in seen:
         while possible and (possible[0].method, path_form(possible[0].target)) != (line["method"], path_form(line["target"] or "")):
             possible.pop(0)
@@ -386,7 +399,7 @@ def applications_execute_what_clients_have_sent(lab: Lab, app: str) -> str:
     body that was sent. No part of a body becomes a request. Planted: the mutated requests reach the application without Encke, and
     the log is that of a strict reader."""
     application = EnckeFiles(lab) if app == "encke" else lab.application(app)
-    upstream = {"name": "app", "to": [application], "response_time": "10s", "keep": 0 if app == "starman" else 64,
+    upstream = {"name": "app", "to": [application], "response_time": "10s", "keep": 0 if app in ("starman", "puma") else 64,
                 # gunicorn closes idle connections after 2 s.
                 "keep_time": "1s"}
     server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [upstream])

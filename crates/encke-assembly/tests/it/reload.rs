@@ -26,12 +26,13 @@ on_two_stands! {
     a_reload_says_that_durable_channels_need_a_start,
 }
 
-/// Returns a free port that no other case gets: below the range that the system assigns for port 0, and counted.
+/// Returns a free port that no other case gets: below the range that the system assigns for port 0, outside of those of the cluster
+/// (examples/cluster) and the browser tests, and counted.
 fn free_port() -> u16 {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let port = 20_000 + (std::process::id() as u16 % 100 * 97 + count) % 10_000;
+        let port = 20_000 + (std::process::id() as u16 % 100 * 67 + count) % 7_000;
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return port;
         }

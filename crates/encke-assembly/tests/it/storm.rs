@@ -369,7 +369,8 @@ fn too_many_who_come_at_once_are_told_when_to_come_back(on: Stand) {
         moments.insert(retry_ms);
         assert_eq!(client.end(), End::Finished);
     }
-    assert!(moments.len() >= 4, "each has a moment of its own: {moments:?}");
+    // Two of some thousand may be equal.
+    assert!(moments.len() >= 3, "each has a moment of its own: {moments:?}");
 
     let (answer, _) = come_until_turned_away(&rig, &get("application/x-ndjson"), &mut inside);
     assert_eq!(answer.status, 503, "{answer:?}");

@@ -501,7 +501,8 @@ fn a_report_contains_no_secrets() {
         }
         assert!(told[0].contains('…'), "{words:?}: {}{}", told[0], told[1]);
         for text in told {
-            assert!(!text.contains("hush"), "{words:?}:\n{text}");
+            // With the hyphen, which the histograms in base64 do not have.
+            assert!(!text.contains("hush-"), "{words:?}:\n{text}");
         }
     }
     let output = load(&["-n", "1", "http://ann:hush-6@127.0.0.1:1/"]);
