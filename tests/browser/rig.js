@@ -417,6 +417,7 @@ export async function becomes(encke, family, value) {
     const now = await encke.count(family);
     if (now === value) return;
     assert.ok(performance.now() < until, `${family} is ${now}, and not ${value}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 
