@@ -3,7 +3,7 @@
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
-# Of the random choices in `make test`. `make soak` chooses new ones.
+# The seed of random choices in `make test`; `make soak` chooses new seeds.
 SEED ?= 1
 SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10

@@ -82,7 +82,7 @@ def the_server_is_as_its_description_says(lab: ConsoleLab, user: str) -> str:
     server, login = start(lab, user)
     excluded = [*EXCLUDED, *EDITING]
     if user != "token":
-        # It ends the session of all later requests; logins.py tests it.
+        # The operation ends the session of all later requests; logins.py tests it.
         excluded.append("deleteSession")
     document = server.ask("GET", "/openapi.json").json()
     path = lab.path("openapi.json")

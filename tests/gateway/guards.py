@@ -229,6 +229,6 @@ def delayed_requests_reach_the_application_at_the_rate(lab: Lab, app: str) -> st
     for number, at in enumerate(passed):
         # The worker's clock is that of its turn: a millisecond or two behind.
         require(at >= number * 0.1 - 0.02, f"request {number} passed after {at:.3f} s")
-    # Those that arrive late may find a token.
+    # A late request may find a token.
     require(len(passed) // 2 <= server.value("encke_rate_delayed_total") < 30, "the metric")
     return f"{len(passed)} of 30"
