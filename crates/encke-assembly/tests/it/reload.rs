@@ -26,8 +26,8 @@ on_two_stands! {
     a_reload_says_that_durable_channels_need_a_start,
 }
 
-/// Returns a free port that no other case gets: below the range that the system assigns for port 0, outside of those of the cluster
-/// (examples/cluster) and the browser tests, and counted.
+/// Returns the next free port of a range for these cases. The range is below the one of port 0, and apart from those of
+/// examples/cluster and of the browser tests.
 fn free_port() -> u16 {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     loop {
