@@ -7,9 +7,10 @@ use std::net::TcpListener;
 
 use encke_apps::{AppSettings, RestartFailure};
 use encke_io::lock;
+use encke_io::testing::wait_until;
 use encke_settings::Period;
 
-use rig::{POLL, SupervisedApps, get};
+use rig::{SupervisedApps, get};
 
 /// The application: responds with its process id and a variable. After `/exit` it exits with status 3. Does nothing in a usual run of
 /// the tests.
@@ -74,9 +75,7 @@ fn a_replaced_process_serves_its_connections_and_then_ends() {
     assert_eq!(get(new, "/").expect("a response")[1], "second");
     assert_eq!(get(old, "/").expect("the old process serves its connections")[0], first[0]);
     lock(&world.used).clear();
-    while get(old, "/").is_ok() {
-        std::thread::park_timeout(POLL);
-    }
+    wait_until("the old process has ended", || get(old, "/").is_err());
 }
 
 #[test]

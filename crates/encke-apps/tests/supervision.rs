@@ -4,14 +4,14 @@ mod rig;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
-use std::time::Instant;
 
 use encke_apps::{AppSettings, ReplaceWhen, RestartFailure};
 use encke_io::lock;
+use encke_io::testing::{wait_for, wait_until};
 use encke_settings::Period;
 use encke_stats::{ListTicket, Query, Row};
 
-use rig::{Directed, PATIENCE, POLL, SupervisedApps, get};
+use rig::{Directed, PATIENCE, SupervisedApps, get};
 
 /// Responds with its process id. With an argument, it listens there, otherwise at its socket; after `/exit` it exits with status 3.
 const SERVER: &str = "
@@ -37,6 +37,10 @@ fn app(name: &str, script: &str) -> AppSettings {
 
 fn is_alive(pid: &str) -> bool {
     std::path::Path::new("/proc").join(pid).exists()
+}
+
+fn wait_until_ended(pid: &str) {
+    wait_until(&format!("process {pid} has ended"), || !is_alive(pid));
 }
 
 /// Whether a process of this group exists (proc_pid_stat(5)).
@@ -76,9 +80,7 @@ fn a_replaced_process_ends_when_no_connection_uses_it() {
     assert_eq!(get(new, "/").expect("a response")[1], "second");
     assert_eq!(get(old, "/").expect("the old process serves its connections")[0], first[0]);
     lock(&world.used).clear();
-    while is_alive(&first[0]) {
-        std::thread::park_timeout(POLL);
-    }
+    wait_until_ended(&first[0]);
     assert!(get(old, "/").is_err(), "its socket is closed");
 }
 
@@ -95,15 +97,11 @@ fn a_replacement_that_fails_leaves_the_old_process_in_place() {
         let write = format!("require('node:fs').writeFileSync('{}', `${{process.pid}} `)\n", file.display());
         settings.run[2] = write + rest;
         world.run(std::slice::from_ref(&settings));
-        let pid = loop {
-            match std::fs::read_to_string(&file) {
-                Ok(text) if text.ends_with(' ') => break text.trim().to_owned(),
-                _ => std::thread::park_timeout(POLL),
-            }
-        };
-        while is_alive(&pid) {
-            std::thread::park_timeout(POLL);
-        }
+        let pid = wait_for("the replacement has written its process id", || {
+            let text = std::fs::read_to_string(&file).ok()?;
+            text.ends_with(' ').then(|| text.trim().to_owned())
+        });
+        wait_until_ended(&pid);
         std::fs::remove_file(file).expect("the process has written it");
     }
     settings.run[2] = SERVER.into();
@@ -184,11 +182,7 @@ fn all_processes_end_with_the_supervisor_and_those_that_do_not_are_killed() {
     for pid in pids {
         assert!(!is_alive(&pid), "process {pid} has outlived its supervisor");
         // A killed process is still listed until the system has ended it.
-        let begun = Instant::now();
-        while group_is_alive(&pid) {
-            assert!(begun.elapsed() < PATIENCE, "a process that {pid} has started has outlived it");
-            std::thread::park_timeout(POLL);
-        }
+        wait_until(&format!("the process group of {pid} has ended"), || !group_is_alive(&pid));
     }
 }
 
@@ -232,9 +226,7 @@ fn an_operator_restarts_every_process_of_an_application() {
     let second = pids(&new);
     assert!(second.iter().all(|pid| !first.contains(pid)), "{first:?}, {second:?}");
     for pid in &first {
-        while is_alive(pid) {
-            std::thread::park_timeout(POLL);
-        }
+        wait_until_ended(pid);
     }
     assert_eq!(world.restart("absent"), Err(RestartFailure::NotRunning));
 }
@@ -265,16 +257,11 @@ fn the_list_of_processes_shows_their_restarts_and_last_ends() {
     let address = world.address().expect("a socket");
     get(address, "/exit").expect("a response");
     get(address, "/").expect("the next process responds");
-    let row = loop {
+    let row = wait_for("the application is ready again", || {
         let rows = rows(&world);
-        if let [row] = &rows[..]
-            && row.cell("state") == Some(&"ready".into())
-            && row.cell("last_end").is_some()
-        {
-            break row.clone();
-        }
-        std::thread::park_timeout(POLL);
-    };
+        let [row] = &rows[..] else { return None };
+        (row.cell("state") == Some(&"ready".into()) && row.cell("last_end").is_some()).then(|| row.clone())
+    });
     assert_eq!(row.cell("restarts"), Some(&1_u64.into()));
     assert_eq!(row.cell("last_end"), Some(&"exited with status 3".into()));
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use encke_broker::{Contents, ErrorOrigin, Store, StoreError};
 use encke_hub::{Commit, Epoch, Flags, Message, Name, SavedHistories, Stored};
+use encke_io::testing::Seeds;
 
 /// Damages of each kind, for each of the two files; all together take a few seconds.
 const SEEDS: u64 = 60;
@@ -138,7 +139,7 @@ fn a_damaged_store_is_reported_with_a_remedy_and_never_panics() {
     for planned in [true, false] {
         let whole = file(&path, planned);
         for (kind, damage) in DAMAGES {
-            for seed in 1..=SEEDS {
+            for seed in Seeds::of(SEEDS).range() {
                 let mut bytes = whole.clone();
                 damage(&mut bytes, &mut Random(seed * 0x9E37_79B9));
                 fs::write(&path, &bytes).expect("written");

@@ -8,12 +8,12 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
 
 use encke_gateway::{
     AppCount, AppPlaces, Balance, BalanceKey, CheckSettings, Gateway, RouteSettings, SiteRoutes,
     TargetSettings, UpstreamSettings,
 };
+use encke_io::testing::{PATIENCE, wait_until};
 use encke_server::{
     ActionError, ActionReport, ActionResult, ActionValue, ConnLimits, Exchange, FieldValue, Mount, Options,
     Outcome, Reply, Request, Running, Server, Ticket,
@@ -21,8 +21,6 @@ use encke_server::{
 use encke_settings::{Period, TextOrTable};
 use encke_stats::{Cell, ListTicket, Query, Row};
 
-/// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
 const CLOSED: &str = "127.0.0.1:1";
 
@@ -262,7 +260,7 @@ fn a_request_with_a_cookie_waits_for_its_busy_target() {
         let fields = fields.clone();
         move || get(address, &fields)
     });
-    until(|| queued(&running) == 1.0, "a waiting request");
+    wait_until("a waiting request", || queued(&running) == 1.0);
     // Requests without the cookie do not wait behind it.
     assert!((0..10).all(|_| content(&get(address, "")) != own.name));
     assert_eq!(queued(&running), 1.0);
@@ -304,17 +302,9 @@ fn target(address: SocketAddr) -> String {
     format!("target=\"http://{address}\"")
 }
 
-fn until(condition: impl Fn() -> bool, what: &str) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "{what} has not happened");
-        std::thread::yield_now();
-    }
-}
-
 fn until_up(running: &Running, app: &App, up: bool) {
     let is_up = || metric(running, "encke_gateway_target_up", &target(app.address)) == f64::from(up);
-    until(is_up, &format!("{} is up: {up}", app.name));
+    wait_until(&format!("{} is up: {up}", app.name), is_up);
 }
 
 #[test]
@@ -371,7 +361,7 @@ fn fall_decides_and_a_connection_may_be_enough() {
         });
     });
     until_up(&running, &apps[0], false);
-    until(|| apps[1].seen.ended.load(Ordering::SeqCst) == 1, "the end of a check");
+    wait_until("the end of a check", || apps[1].seen.ended.load(Ordering::SeqCst) == 1);
     assert_eq!(apps[1].requests(), 0);
     assert!((0..10).all(|_| content(&get(address, "")) == "two"));
     running.stop();
@@ -402,7 +392,7 @@ fn a_process_without_an_address_fails_no_check() {
     places.direct("shop", 0, Some(app.address));
     assert_eq!(content(&get(address, "")), "one", "no check has decided yet");
     // From now on there is a process to check, and it does not respond.
-    until(|| bad() > 0.0, "a bad check");
+    wait_until("a bad check", || bad() > 0.0);
     running.stop();
 }
 
@@ -458,17 +448,19 @@ fn a_drained_target_keeps_only_what_is_in_progress() {
         client.set_read_timeout(Some(PATIENCE)).expect("a limit");
         client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").expect("room");
         in_progress.push(client);
-        until(|| apps.iter().map(busy).sum::<f64>() == in_progress.len() as f64, "a request in progress");
+        wait_until("a request in progress", || {
+            apps.iter().map(busy).sum::<f64>() == in_progress.len() as f64
+        });
     }
     assert_eq!(busy(&apps[0]), 1.0, "one of two requests in turn");
     let drained = act(&running, "drain", &apps[0], Some("app"));
     assert_eq!(affected(&drained), 1, "{drained:?}");
-    until(|| open(&apps[0]) == 3.0, "the end of the kept connections");
+    wait_until("the end of the kept connections", || open(&apps[0]) == 3.0);
     for mut client in in_progress {
         client.write_all(b"hello").expect("room");
         client.read_exact(&mut [0; 12]).expect("the response to a request in progress");
     }
-    until(|| open(&apps[0]) == 2.0, "the end of the connection with a request");
+    wait_until("the end of the connection with a request", || open(&apps[0]) == 2.0);
     assert_eq!(affected(&act(&running, "drain", &apps[0], None)), 0, "it is drained");
     let before = apps[0].requests();
     assert!((0..20).all(|_| content(&get(address, "")) == "two"));
@@ -605,14 +597,14 @@ fn the_list_of_connections_names_the_upstream_that_a_client_waits_for() {
     let mut client = TcpStream::connect(address).expect("it listens");
     client.write_all(b"GET /slow?x HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
     let waits = format!("waits for upstream app at http://{app}");
-    until(|| begins(&running, "waits", &waits), "the request waits for the application");
+    wait_until("the request waits for the application", || begins(&running, "waits", &waits));
     assert!(begins(&running, "path", "/slow?x"), "{:?}", connections(&running));
     drop(client);
     running.stop();
     let tunnel = App::start("sockets");
     let (running, address) = start(tunnel.address);
     let _socket = socket(address, "");
-    until(|| begins(&running, "protocol", "tunnel"), "the WebSocket is a tunnel");
+    wait_until("the WebSocket is a tunnel", || begins(&running, "protocol", "tunnel"));
     assert!(begins(&running, "waits", "no byte in either direction for "), "{:?}", connections(&running));
     running.stop();
 }
@@ -639,7 +631,7 @@ fn a_reload_keeps_drained_targets_and_ends_the_checks_before_it() {
     let mut waiting = TcpStream::connect(address).expect("a connection");
     waiting.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").expect("room");
     let is_open = || metric(&running, "encke_gateway_target_requests_open", &target(to[2])) == 1.0;
-    until(is_open, "a request in progress");
+    wait_until("a request in progress", is_open);
     let up = |running: &Running| {
         apps.each_ref().map(|app| metric(running, "encke_gateway_target_up", &target(app.address)))
     };

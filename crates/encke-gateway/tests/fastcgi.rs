@@ -6,13 +6,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use encke_gateway::{Gateway, RouteSettings, ScriptRoot, SiteRoutes, UpstreamSettings};
+use encke_io::testing::PATIENCE;
 use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
-
-/// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A request, as an application gets it.
 struct Call {

@@ -5,16 +5,13 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use encke_gateway::{Balance, BalanceKey, Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
+use encke_io::testing::PATIENCE;
 use encke_server::{
     Exchange, Guard, GuardCall, GuardMount, GuardOutcome, HandlerContext, Options, Outcome, Passage,
     PassedFields, Reply, Request, Running, Server, WorkerSetup,
 };
-
-/// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application that responds with the port at which it listens. `/one` leads to `/two`, and this to `/three`.
 struct App {

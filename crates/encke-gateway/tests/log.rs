@@ -3,15 +3,14 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 use encke_gateway::{Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
+use encke_io::testing::PATIENCE;
 use encke_server::{Exchange, LogTail, Options, Outcome, Reply, Request, Running, Server, TailFilter};
 use encke_settings::Period;
 
 /// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
 const CLOSED: &str = "127.0.0.1:1";
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application that keeps connections. `/broken` ends within its response, `/file` names a file of the site, and `/socket` is a
 /// WebSocket that ends at once.

@@ -6,14 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use encke_gateway::{Balance, BalanceKey, Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
+use encke_io::testing::{PATIENCE, wait_until};
 use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
 use encke_settings::Period;
-
-/// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application whose responses wait for the test. It keeps connections.
 struct App {
@@ -179,11 +176,7 @@ const QUEUE: &str = "encke_gateway_queue_requests{upstream=\"app\"}";
 
 /// Waits until a metric has a value.
 fn until(running: &Running, start: &str, value: f64) {
-    let begun = Instant::now();
-    while metric(running, start) != value {
-        assert!(begun.elapsed() < PATIENCE, "{start} is {}, not {value}", metric(running, start));
-        std::thread::yield_now();
-    }
+    wait_until(&format!("{start} is {value}"), || metric(running, start) == value);
 }
 
 #[test]

@@ -4,14 +4,13 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use encke_gateway::{Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
+use encke_io::testing::PATIENCE;
 use encke_server::{Body, Exchange, Options, Outcome, Reply, Request, Running, Server};
 
 /// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
 const CLOSED: &str = "127.0.0.1:1";
-const PATIENCE: Duration = Duration::from_secs(120);
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const ACCEPT: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

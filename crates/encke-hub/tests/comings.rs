@@ -3,7 +3,8 @@
 //!
 //! A seed makes a world: three nodes, a stream, and delayed announcements between nodes. Names join and leave, sometimes on
 //! several nodes at once. Nodes are cut off from the stream, publishes are reported as failed whether stored or not, and nodes
-//! are killed and replaced. `COMINGS_SEED=n` runs one world, `COMINGS_SEEDS=n` runs n worlds.
+//! are killed and replaced. `ENCKE_SEED=n` runs one
+//! world, `ENCKE_SEEDS=n` runs n worlds.
 //!
 //! Each fault occurs at the worst moment in some worlds: a node may be killed with announcements that it has not sent.
 
@@ -27,7 +28,7 @@ const CHANNELS: [&str; 2] = ["a", "b"];
 
 #[test]
 fn the_last_that_is_told_of_a_name_is_true_when_all_is_quiet() {
-    let seeds = Seeds::of("COMINGS", SEEDS);
+    let seeds = Seeds::of(SEEDS);
     let (mut told, mut needless) = (0, 0);
     seeds.run(STEPS, |world: World| {
         let (all, more) = world.check();

@@ -6,7 +6,8 @@
 //! has a sequencer that follows its wanted channels, a hub, and an engine between the stream and the sequencer. The engine
 //! delays commands and events, and starts and stops delivering a channel late. It loses responses, sends publishes twice, and
 //! repeats messages after an outage. Nodes are killed. Clients connect, disconnect, and resume on any node with their last
-//! position. `HOPS_SEED=n` runs one world, `HOPS_SEEDS=n` runs n worlds.
+//! position. `ENCKE_SEED=n` runs one
+//! world, `ENCKE_SEEDS=n` runs n worlds.
 //!
 //! To show that the test finds faults, single lines were broken. The test found each at this seed:
 //!
@@ -53,7 +54,7 @@ const TOMBSTONE: u64 = 1 << 63;
 
 #[test]
 fn whoever_hops_between_nodes_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
-    let seeds = Seeds::of("HOPS", SEEDS);
+    let seeds = Seeds::of(SEEDS);
     let mut sum = Tally::default();
     seeds.run(STEPS, |world: World| sum.add(&world.tally));
     println!("{sum:?}");

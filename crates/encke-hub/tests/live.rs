@@ -4,7 +4,8 @@
 //! A seed makes a world: a sequencer, two hubs, and queues between them that deliver late and in pieces. A source publishes
 //! units of one to three messages, breaks at any moment, even inside a unit, and returns with a new preamble, with or without
 //! a break. Subscribers join, stall and leave. The model is the log of all messages: it knows no ring and no position.
-//! `LIVE_SEED=n` runs one world, `LIVE_SEEDS=n` runs n worlds.
+//! `ENCKE_SEED=n` runs one
+//! world, `ENCKE_SEEDS=n` runs n worlds.
 //!
 //! To show that the test finds faults, single lines were broken. The test found each at this seed:
 //!
@@ -79,7 +80,7 @@ impl From<Case> for usize {
 
 #[test]
 fn each_subscriber_receives_a_preamble_and_whole_units_from_a_key_frame_on() {
-    let seeds = Seeds::of("LIVE", SEEDS);
+    let seeds = Seeds::of(SEEDS);
     let mut met = Counts::default();
     seeds.run(STEPS, |world: World| met.add(&world.met));
     println!("{:#?}", met.named(CASES).collect::<Vec<_>>());

@@ -5,8 +5,8 @@
 //! publish, and subscribers of all kinds connect, stall, disconnect and resume. A model predicts the results without rings,
 //! passes or floors. It lists all messages of each channel, and the messages that each client must still receive. After each
 //! step it reads the number of dropped messages from the sequencer. Every second world has a store. Its commits take time,
-//! fail, or are stored although they are reported as failed, and they are all that survives a kill. `ORDERS_SEED=n` runs one
-//! world, `ORDERS_SEEDS=n` runs n worlds.
+//! fail, or are stored although they are reported as failed, and they are all that survives a kill. `ENCKE_SEED=n` runs one
+//! world, `ENCKE_SEEDS=n` runs n worlds.
 //!
 //! To show that the test finds faults, single lines were broken. The test found each at this seed:
 //!
@@ -58,7 +58,7 @@ const DURABLE: usize = 9;
 
 #[test]
 fn every_subscriber_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
-    let seeds = Seeds::of("ORDERS", SEEDS);
+    let seeds = Seeds::of(SEEDS);
     let mut told = Tally::default();
     seeds.run(STEPS, |world: World| told.add(&world.tally));
     println!("{told:#?}");

@@ -5,8 +5,8 @@
 //! three nodes. Each node has a sequencer per stream and the hubs of all. Its engines are late, lose their connection, and
 //! repeat messages after that. Nodes are killed. Clients stream and poll, change their channels while subscribed, disconnect,
 //! and resume on any node with the text of their last id. The model knows no strands and runs. When an id advances in a stream,
-//! the client must have received every wanted message up to that offset, or a gap. `SPANS_SEED=n` runs one world,
-//! `SPANS_SEEDS=n` runs n worlds.
+//! the client must have received every wanted message up to that offset, or a gap. `ENCKE_SEED=n` runs one
+//! world, `ENCKE_SEEDS=n` runs n worlds.
 //!
 //! To show that the test finds faults, single lines were broken. The test found each at this seed:
 //!
@@ -46,7 +46,7 @@ const CLIENTS: usize = 8;
 
 #[test]
 fn whoever_listens_to_several_streams_gets_each_in_order_or_is_told_of_a_gap_that_is_one() {
-    let seeds = Seeds::of("SPANS", SEEDS);
+    let seeds = Seeds::of(SEEDS);
     let mut sum = Tally::default();
     seeds.run(STEPS, |world: World| sum.add(&world.tally));
     println!("{sum:?}");

@@ -23,10 +23,10 @@ pub enum Change {
 #[cfg(all(test, any(target_os = "linux", windows)))]
 mod tests {
     use std::path::PathBuf;
-    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::files::{Links, OpenFile, Patience, Root};
+    use crate::testing::wait_until;
 
     /// A temporary directory, removed at the end.
     struct Folder(PathBuf);
@@ -57,13 +57,11 @@ mod tests {
 
     /// Reads until `done` is true of all changes. Linux has them at once, Windows a moment later.
     fn told(changes: &mut Changes, done: impl Fn(&[Change]) -> bool) -> Vec<Change> {
-        let begun = Instant::now();
         let mut told = Vec::new();
-        while !done(&told) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "told of {told:?} only");
+        wait_until("all changes are reported", || {
             changes.read(|change| told.push(change)).expect("read");
-            std::thread::yield_now();
-        }
+            done(&told)
+        });
         told
     }
 

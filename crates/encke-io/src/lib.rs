@@ -31,6 +31,7 @@ pub mod service;
 pub mod sim;
 pub mod slab;
 pub mod socket;
+pub mod testing;
 pub mod wake;
 pub mod wheel;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use encke_io::host::{self, Signal, Signals};
 use encke_io::lock;
 use encke_io::service::{self, ServiceControl, ServiceManagerError, ServicePhase, ServicePlan};
+use encke_io::testing::wait_until;
 
 /// Marks the arguments of the service: `--skip MARK --skip NAME --skip FILE`, which the test harness ignores.
 const MARK: &str = "the-role-of-the-service";
@@ -101,12 +102,8 @@ impl Drop for InstalledService {
 
 /// Waits until a file has this text.
 fn wait_for(file: &Path, text: &str) {
-    loop {
-        match fs::read_to_string(file) {
-            Ok(found) if found.contains(text) => return,
-            _ => std::thread::park_timeout(POLL),
-        }
-    }
+    let has_text = || fs::read_to_string(file).is_ok_and(|found| found.contains(text));
+    wait_until(&format!("{} contains {text:?}", file.display()), has_text);
 }
 
 #[test]
@@ -138,9 +135,7 @@ fn a_service_is_controlled_by_its_manager() {
     service::start(name).expect("started again");
     service::remove(name).expect("stopped and removed");
     // The manager forgets a service when its process has ended.
-    while service::is_installed(name).expect("known") {
-        std::thread::park_timeout(POLL);
-    }
+    wait_until("the service is removed", || !service::is_installed(name).expect("known"));
     assert!(matches!(service::start(name), Err(ServiceManagerError::NotInstalled(_))));
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use encke_io::sim::{SimConditions, World};
+use encke_io::testing::Seeds;
 use encke_io::{Address, Event, Op, Reactor, ReactorSource, Segment, Send, SimReactor, Token};
 use encke_session::tls::{Distrust, Session, SessionError, Sessions};
 
@@ -24,7 +25,8 @@ use crate::requests::Requests;
 use crate::sealed::Sealed;
 use crate::tally::{Cause, Errors, RequestPhase, Tally, Totals};
 
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
+/// The worlds of a complete run.
+const SEEDS: u64 = 60;
 pub(crate) const MS: u64 = 1_000_000;
 /// Environment variable: requests of the longest of these runs. `make soak` sets a million.
 const REQUESTS: &str = "ENCKE_LOAD_REQUESTS";
@@ -637,7 +639,7 @@ fn nobody_there_ends_a_counted_run_and_a_timed_one() {
 
 #[test]
 fn every_request_ends_in_one_counter_whatever_the_world_does() {
-    for seed in SEEDS {
+    for seed in Seeds::of(SEEDS).range() {
         let (plan, manners) = by_seed(seed);
         let counted = match plan.stop {
             Stop::Count(count) => Some(count),

@@ -10,12 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use encke_io::Backend;
+use encke_io::testing::PATIENCE;
 use encke_load::tally::RequestPhase;
 use encke_load::{
     Arrivals, Expected, Mix, Pace, Plan, PreparedRequest, Protocol, Rate, RunHandle, RunOutcome, Stop, Style,
 };
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use encke_io::Backend;
 use encke_io::clock::Clock;
+use encke_io::testing::PATIENCE;
 use encke_load::push::{Dialect, Preset, PushRun, PushRunOutcome, PushRunPlan, Transport};
 use encke_load::{Arrivals, Pace, Rate, Stop};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const SUBSCRIBERS: u32 = 40;
 /// Delay of a message from one subscriber to the next.
 const STEP: Duration = Duration::from_millis(5);

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use encke_io::Backend;
 use encke_io::socket::Address;
+use encke_io::testing::PATIENCE;
 use encke_load::plan::WarmUp;
 use encke_load::{
     Arrivals, Mix, Pace, Plan, PreparedRequest, Rate, RunHandle, RunOutcome, Sources, Stop, Style, Url,
 };
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A test server with a thread per connection.
 struct Server {

@@ -146,7 +146,7 @@ const ROOMS: &[CrateRule] = &[
         unsafe_in: &[],
     },
     CrateRule { name: "encke-settings", below: &["encke-io", "encke-wire"], unsafe_in: &[] },
-    CrateRule { name: "encke-broker", below: &["encke-hub"], unsafe_in: &[] },
+    CrateRule { name: "encke-broker", below: &["encke-hub", "encke-io"], unsafe_in: &[] },
     CrateRule { name: "encke-hub", below: &[], unsafe_in: &[] },
     CrateRule { name: "encke-io", below: &[], unsafe_in: &["crates/encke-io/"] },
     CrateRule { name: "encke-wire", below: &[], unsafe_in: &["crates/encke-wire/src/scan/"] },

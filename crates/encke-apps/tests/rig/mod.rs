@@ -10,8 +10,6 @@ use encke_apps::{AppRouting, AppSettings, Apps, FoundApps, RestartResult};
 use encke_io::lock;
 use encke_stats::Ticket;
 
-/// The time between two looks at a process.
-pub(crate) const POLL: Duration = Duration::from_millis(1);
 /// Longer than any event takes that a test waits for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,8 @@ pub(crate) mod proxy;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+
+use encke_io::testing::own_host;
 
 /// A server process, running or stopped.
 pub(crate) struct Nats {
@@ -16,18 +17,6 @@ pub(crate) struct Nats {
     arguments: Vec<String>,
     host: String,
     port: u16,
-}
-
-/// Returns a loopback address that no other call of this test program returns, and no other test program at the same time.
-///
-/// A server that stops and starts again at its port needs such an address. At 127.0.0.1 the port may belong to another test by then,
-/// or to a connection: clients of any loopback address have 127.0.0.1, and a connection of theirs keeps its port for a minute.
-pub(crate) fn own_host() -> String {
-    static HOSTS: AtomicU16 = AtomicU16::new(1);
-    let number = HOSTS.fetch_add(1, Ordering::Relaxed);
-    assert!(number < 255, "no address is left");
-    let [.., middle, low] = std::process::id().to_be_bytes();
-    format!("127.{number}.{middle}.{low}")
 }
 
 impl Nats {

@@ -7,12 +7,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use encke_gateway::{
     AppDirectory, FilesOrder, Gateway, ResponseCompression, RouteSettings, SiteRoutes, UpstreamSettings,
     UpstreamTls,
 };
+use encke_io::testing::PATIENCE;
 use encke_server::{Exchange, ListenConfig, Options, Outcome, Reply, Request, Running, Server, TlsIdentity};
 
 use encke_session::tls::LocalAuthority;
@@ -20,8 +20,6 @@ use encke_settings::TlsSettings;
 
 /// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
 const CLOSED: &str = "127.0.0.1:1";
-/// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An application: each connection is served by the given function, on a thread of its own.
 struct App {

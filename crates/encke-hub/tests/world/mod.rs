@@ -3,7 +3,7 @@
 //! ```text
 //!   Seeds ─► World::new ─► step, step, … ─► settle ─► the test adds up the events of the world ─► assert_met
 //! ```
-//! `NAME_SEED=7` runs one world of a test, `NAME_SEEDS=20000` that many. The models stay in the tests, because each predicts
+//! `ENCKE_SEED=7` runs one world of a test, `ENCKE_SEEDS=20000` that many. The models stay in the tests, because each predicts
 //! different results.
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -33,10 +33,15 @@ pub(crate) struct Seeds {
 
 impl Seeds {
     /// Takes the seeds from the environment, or the first `most`.
-    pub(crate) fn of(test: &str, most: u64) -> Self {
-        let number =
-            |name: &str| std::env::var(format!("{test}_{name}")).ok().and_then(|number| number.parse().ok());
-        Self { one: number("SEED"), most: number("SEEDS").unwrap_or(most) }
+    ///
+    /// # Panics
+    /// A variable is no number (or `full`, which other crates distinguish).
+    pub(crate) fn of(most: u64) -> Self {
+        let number = |name: &str| {
+            let text = std::env::var(name).ok().filter(|text| text != "full")?;
+            Some(text.parse().unwrap_or_else(|_| panic!("invalid {name} `{text}`: expected a number")))
+        };
+        Self { one: number("ENCKE_SEED"), most: number("ENCKE_SEEDS").unwrap_or(most) }
     }
 
     /// Returns whether the environment selects a single world. Such a run need not meet every case.

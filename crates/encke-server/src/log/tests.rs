@@ -4,6 +4,7 @@ use super::*;
 use std::sync::mpsc;
 
 use crate::request::{Asker, Origin};
+use encke_io::testing::wait_until;
 use encke_wire::http1::{Head, HeadLimits};
 
 const NOW: Now = Now { mono_ns: 0, unix_ns: 1_795_296_363_000_000_000 };
@@ -122,9 +123,7 @@ fn a_moved_file_is_left_alone_after_reopening() {
     log_line(&mut access, 200);
     access.flush();
     // The first line is written before the file is moved. The queue keeps its order, and the end is awaited below.
-    while std::fs::read_to_string(&path).expect("there").is_empty() {
-        thread::yield_now();
-    }
+    wait_until("the first line is written", || !std::fs::read_to_string(&path).expect("there").is_empty());
     std::fs::rename(&path, &moved).expect("moved");
     log.reopen().expect("opened again");
     log_line(&mut access, 201);
@@ -182,9 +181,7 @@ fn a_reader_that_goes_away_ends_the_log_quietly() {
     assert_eq!(text(&written), expected(200));
     log_line(&mut access, 201);
     access.flush();
-    while access.begin_refused(Peer::Local, NOW).is_some() {
-        thread::yield_now();
-    }
+    wait_until("the log has ended", || access.begin_refused(Peer::Local, NOW).is_none());
     assert_eq!(log.dropped(), 0);
     log.finish_within(Duration::from_secs(60));
     assert!(written.try_recv().is_err());
@@ -341,9 +338,7 @@ fn each_output_gets_the_lines_of_its_sites() {
         site_line(&mut access, output, status);
     }
     access.flush();
-    while statuses(&own).len() < 2 {
-        thread::yield_now();
-    }
+    wait_until("two lines are written", || statuses(&own).len() >= 2);
     std::fs::rename(&own, &moved).expect("moved");
     log.reopen().expect("opened again");
     site_line(&mut access, other, 205);

@@ -233,17 +233,11 @@ impl Drop for Rig {
     }
 }
 
-/// Checks a condition repeatedly until it holds, and yields the processor between checks.
+/// Checks a condition repeatedly until it holds.
 pub fn wait_for(mut happened: impl FnMut() -> bool, what: &str, told: impl Fn() -> String) {
     let begun = Instant::now();
-    let mut looks = 0_u32;
     while !happened() {
         assert!(begun.elapsed() < PATIENCE, "waited in vain for this: {what}{}", told());
-        looks += 1;
-        if looks < 200 {
-            std::thread::yield_now();
-        } else {
-            std::thread::park_timeout(Duration::from_micros(500));
-        }
+        std::thread::park_timeout(Duration::from_micros(500));
     }
 }

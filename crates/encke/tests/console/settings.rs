@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::running::{Folder, Running, encke};
 use encke_io::host::Signal;
+use encke_io::testing::wait_until;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -339,11 +340,10 @@ fn the_file_is_never_public_while_it_is_replaced() {
             // An editor that saves by a rename, before any reload.
             let saved = console.folder.write("saved.txt", &format!("{first}# saved {change}\n"));
             fs::rename(saved, &path).expect("renamed");
-            while requests.load(Ordering::Relaxed) < seen + 8
-                && clients.iter().all(|client| !client.is_finished())
-            {
-                thread::yield_now();
-            }
+            wait_until("eight more requests are answered", || {
+                requests.load(Ordering::Relaxed) >= seen + 8
+                    || clients.iter().any(thread::ScopedJoinHandle::is_finished)
+            });
         }
         over.store(true, Ordering::Relaxed);
         for client in clients {
@@ -410,13 +410,7 @@ fn a_rejected_file_shows_no_secret_to_users_that_may_not_see_it() {
             || get(&console.admin, "/api/v1/notices", &cookie).matches("keeping the old ones").count();
         let before = rejected();
         console.server.signal(Signal::HangUp);
-        for _ in 0..10_000 {
-            if rejected() > before {
-                break;
-            }
-            thread::park_timeout(std::time::Duration::from_millis(1));
-        }
-        assert!(rejected() > before, "{wrong}was not rejected");
+        wait_until(&format!("{wrong:?} is rejected"), || rejected() > before);
         for path in ["/api/v1/notices", "/api/v1/overview", "/api/v1/settings", "/api/v1/settings/history"] {
             let answer = get(&console.admin, path, &cookie);
             assert!(!answer.contains(MARKER), "{wrong}{path}: {answer}");
@@ -537,14 +531,11 @@ fn two_writers_under_load_lose_no_request_and_no_version() {
     assert_eq!(texts.len(), versions.len(), "each change is there once");
     assert!(requests.load(Ordering::Relaxed) > 0);
     // The server may not have closed the last connections of the test yet.
-    for _ in 0..10_000 {
-        if descriptors(pid) <= descriptors_before + REPLACED_WATCHES {
-            break;
-        }
+    wait_until("the last connections are closed", || {
         // An idle worker frees the replaced settings in its next turn.
         assert!(console.server.get("/").contains("200 OK"));
-        thread::park_timeout(std::time::Duration::from_millis(1));
-    }
+        descriptors(pid) <= descriptors_before + REPLACED_WATCHES
+    });
     eprintln!(
         "{} requests during the changes, {} conflicts, {} -> {} descriptors, {} -> {} KiB",
         requests.load(Ordering::Relaxed),

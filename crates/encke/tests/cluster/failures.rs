@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use crate::nodes::link::Link;
 use crate::nodes::listener::{Kind, Listener, Told, ask};
-use crate::nodes::nats::{Nats, Trio, address, api, own_host};
+use crate::nodes::nats::{Nats, Trio, address, api};
 use crate::nodes::{Answer, Crowd, Node, Source, publish, sites};
 use crate::running::{Folder, encke, get, text};
 use encke_io::host::Signal;
+use encke_io::testing::{own_host, wait_for};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
 
@@ -326,16 +327,14 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
     let fresh = Kind::ALL.map(|kind| {
         let site = far.site.clone();
         thread::spawn(move || {
-            loop {
-                if let Ok(mut listener) = Listener::open(&site, kind, "fresh", "now") {
-                    match listener.next() {
-                        Told::At(_) => return listener,
-                        Told::End => {}
-                        other => panic!("{kind:?} is told {other:?}"),
-                    }
+            wait_for(&format!("{kind:?} is subscribed"), || {
+                let mut listener = Listener::open(&site, kind, "fresh", "now").ok()?;
+                match listener.next() {
+                    Told::At(_) => Some(listener),
+                    Told::End => None,
+                    other => panic!("{kind:?} is told {other:?}"),
                 }
-                thread::yield_now();
-            }
+            })
         })
     });
     // The link carries nothing for two ping intervals; then the node detects the outage.

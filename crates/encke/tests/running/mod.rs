@@ -1,5 +1,7 @@
 //! The program under test: started on free ports, observed by its output, and killed when the test ends.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,11 +10,10 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use encke_io::host::{Signal, send_signal};
-
-use crate::nodes::nats::own_host;
+use encke_io::testing::{own_host, wait_until};
 
 /// Returns the program, without variables of the test environment that would affect it.
 pub(crate) fn encke() -> Command {
@@ -51,11 +52,7 @@ pub(crate) fn get(site: &str, path: &str) -> String {
 
 /// Waits until a program that has started listens at this address.
 pub(crate) fn wait_until_open(address: &str) {
-    let begun = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        assert!(begun.elapsed() < PATIENCE, "nothing listens at {address}");
-        thread::yield_now();
-    }
+    wait_until(&format!("a program listens at {address}"), || TcpStream::connect(address).is_ok());
 }
 
 /// A directory of one test, removed when dropped.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::running::{Folder, Running, encke, is_container, text};
 use encke_io::host::Signal;
+use encke_io::testing::wait_until;
 
 fn site(name: &str) -> Folder {
     let folder = Folder::new(name);
@@ -85,10 +86,13 @@ fn a_second_signal_ends_it_while_a_request_is_open() {
     server.signal(Signal::Interrupt);
     // Both signals may have been merged before the first was handled; then another is needed.
     let mut server = server;
-    while server.child.try_wait().expect("a child").is_none() {
-        server.signal(Signal::Interrupt);
-        std::thread::yield_now();
-    }
+    wait_until("the server has exited", || {
+        let ended = server.child.try_wait().expect("a child").is_some();
+        if !ended {
+            server.signal(Signal::Interrupt);
+        }
+        ended
+    });
     assert_eq!(server.end().0, Some(130));
     assert!(!fs::exists(&pid).expect("readable"), "the pid file is still there");
     let mut rest = Vec::new();
@@ -245,9 +249,7 @@ fn logs_are_opened_again_at_usr1() {
     let mut server = Running::start(&["-c", &file]);
     server.get("/one");
     let written = |name: &str, part: &str| {
-        while !folder.read(name).contains(part) {
-            std::thread::yield_now();
-        }
+        wait_until(&format!("{name} contains {part}"), || folder.read(name).contains(part));
     };
     written("access.log", "/one");
     fs::rename(folder.path("access.log"), folder.path("access.log.1")).expect("moved");

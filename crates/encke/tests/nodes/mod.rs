@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use encke_io::host::Signal;
+use encke_io::testing::wait_for;
 
 use crate::running::{Folder, Running, encke};
 
@@ -125,13 +126,13 @@ pub(crate) fn publish(site: &str, channel: &str, key: &str, data: &str) -> io::R
 /// Publishes until the message is stored, on any node. Returns its id. A failed attempt is repeated on the next node.
 fn published(sites: &[String], channel: &str, key: &str, data: &str) -> String {
     let mut turns = sites.iter().cycle();
-    loop {
+    wait_for(&format!("{key} is stored"), || {
         let site = turns.next().expect("there are nodes");
         match publish(site, channel, key, data) {
-            Ok(Answer::Stored(id, _)) => return id,
-            Ok(Answer::Later) | Err(_) => thread::yield_now(),
+            Ok(Answer::Stored(id, _)) => Some(id),
+            Ok(Answer::Later) | Err(_) => None,
         }
-    }
+    })
 }
 
 /// Publishes numbered messages on all nodes in turn, on request, from a thread of its own.

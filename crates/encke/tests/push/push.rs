@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::running::{Folder, Running, encke, get, patiently, text};
 use encke_io::host::{Signal, send_signal};
+use encke_io::testing::wait_until;
 use serde_json::Value;
 
 /// Starts a server with an empty directory and default settings: local clients may publish and subscribe.
@@ -85,11 +86,11 @@ impl Reader {
     }
 
     fn wait_until_subscribed(&mut self, server: &Running, channel: &str, subscribers: u64) {
-        while info(server, channel)["subscribers"].as_u64() != Some(subscribers) {
+        wait_until(&format!("{channel} has {subscribers} subscribers"), || {
             let ended = self.child.try_wait().expect("a child");
             assert!(ended.is_none(), "it ended: {}", self.rest_of_errors());
-            thread::yield_now();
-        }
+            info(server, channel)["subscribers"].as_u64() == Some(subscribers)
+        });
     }
 
     fn line(&mut self) -> String {

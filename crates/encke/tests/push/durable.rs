@@ -9,6 +9,7 @@ use std::thread;
 
 use crate::running::{Folder, Running, encke, text};
 use encke_io::host::Signal;
+use encke_io::testing::wait_until;
 use serde_json::Value;
 
 /// Settings of a server with durable channels below `disk`, and early acknowledgement below `soon`.
@@ -145,9 +146,7 @@ fn what_was_acknowledged_is_there_after_a_kill_at_any_moment_and_no_id_comes_aga
                 });
             }
             // The server is killed during publishing, a little later in each round.
-            while count.load(Ordering::Relaxed) < 20 + 37 * round {
-                thread::yield_now();
-            }
+            wait_until("enough messages are stored", || count.load(Ordering::Relaxed) >= 20 + 37 * round);
             server.child.kill().expect("it runs");
             over.store(true, Ordering::Relaxed);
         });

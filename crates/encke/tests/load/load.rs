@@ -4,12 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::nodes::nats::own_host;
 use crate::running::{Folder, Running, encke, text};
 use encke_io::Backend;
 use encke_io::host::Signal;
+use encke_io::testing::{own_host, wait_until};
 
 fn load(arguments: &[&str]) -> Output {
     encke().arg("load").args(arguments).output().expect("the program starts")
@@ -221,12 +220,11 @@ impl Nginx {
         let file = folder.write("nginx.conf", &settings);
         let child = Command::new("nginx").args(["-e", &folder.path("error.log"), "-c", &file]).spawn();
         let mut nginx = Self(child.expect("it is installed"));
-        let until = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(address).is_err() {
+        wait_until("nginx listens", || {
             let ended = nginx.0.try_wait().expect("a child");
-            assert!(ended.is_none() && Instant::now() < until, "{ended:?}: {}", folder.read("error.log"));
-            std::thread::yield_now();
-        }
+            assert!(ended.is_none(), "{ended:?}: {}", folder.read("error.log"));
+            TcpStream::connect(address).is_ok()
+        });
         nginx
     }
 }

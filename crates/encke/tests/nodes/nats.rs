@@ -2,15 +2,15 @@
 
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
-use std::thread;
 use std::time::Duration;
 
+use encke_io::testing::{own_host, wait_for, wait_until};
 use serde_json::{Value, json};
 
-#[path = "../../../../encke-broker/tests/server/mod.rs"]
+#[path = "../../../encke-broker/tests/server/mod.rs"]
 pub(crate) mod server;
 
-pub(crate) use server::{Nats, own_host};
+pub(crate) use server::Nats;
 
 /// Returns the address without a scheme.
 pub(crate) fn address(nats: &Nats) -> String {
@@ -37,9 +37,9 @@ impl Trio {
         let trio = Self((0..3).map(one).collect());
         // If a probe can be stored with three replicas, a stream can, too.
         let probe = json!({ "name": "probe", "subjects": ["probe"], "num_replicas": 3, "storage": "memory" });
-        while api(&trio.0[0], "STREAM.CREATE.probe", &probe).map_or(true, |told| !told["error"].is_null()) {
-            thread::yield_now();
-        }
+        wait_until("a stream of three replicas can be created", || {
+            api(&trio.0[0], "STREAM.CREATE.probe", &probe).is_ok_and(|told| told["error"].is_null())
+        });
         api(&trio.0[0], "STREAM.DELETE.probe", &json!({})).expect("it has just answered");
         trio
     }
@@ -51,16 +51,11 @@ impl Trio {
 
     /// Waits until the stream has a leader, and returns its index.
     pub(crate) fn leader(&self, stream: &str) -> usize {
-        loop {
-            for nats in &self.0 {
-                let told = api(nats, &format!("STREAM.INFO.{stream}"), &json!({})).unwrap_or_default();
-                let leader = told["cluster"]["leader"].as_str().and_then(|name| name.rsplit('-').next());
-                if let Some(at) = leader.and_then(|number| number.parse().ok()) {
-                    return at;
-                }
-            }
-            thread::yield_now();
-        }
+        let leader = |nats: &Nats| {
+            let told = api(nats, &format!("STREAM.INFO.{stream}"), &json!({})).unwrap_or_default();
+            told["cluster"]["leader"].as_str()?.rsplit('-').next()?.parse().ok()
+        };
+        wait_for(&format!("the stream {stream} has a leader"), || self.0.iter().find_map(leader))
     }
 }
 
