@@ -9,20 +9,23 @@ SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
 NPM_CI := npm ci --silent --no-audit --no-fund
 
-# Targets that the crates must also compile for, in addition to Linux on x86_64. On Windows clippy checks also the tests and the program.
+# Targets that the crates must also compile for, in addition to Linux on x86_64 and Windows.
 ELSEWHERE := aarch64-apple-darwin aarch64-unknown-linux-musl
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-apps -p encke-gateway -p encke-console -p encke-assembly -p encke-load
 
-.PHONY: help run cluster build test build-windows test-windows bench bench-load lint fmt fuzz soak dist dist-all dist-windows
+.PHONY: help run cluster build quick test test-all verify browser build-windows test-windows check-elsewhere bench bench-load lint lint-all fmt fuzz soak dist dist-all dist-windows
 
 help:
-	@echo 'make run     build without optimisation and serve the chat of examples/chat (three minutes on two cores)'
-	@echo 'make build   build the fast program, $(TARGET)/release/encke (six minutes and more)'
+	@echo 'make run     build without optimisation and serve the chat of examples/chat (two minutes and a half on two cores)'
+	@echo 'make build   build the fast program, $(TARGET)/release/encke (five minutes)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
-	@echo 'make test    every test but the long ones'
+	@echo 'make quick   format, tidy, clippy and unit tests of what has changed (at most a minute and a half)'
+	@echo 'make test    unit and integration tests, attacks, lint (at most nine minutes, with the build)'
+	@echo 'make verify  everything before a release: back ends, real applications, players, packages, Windows (an hour)'
+	@echo 'make browser the client, its pages and the chat in a browser'
 	@echo 'make build-windows  build the program and these tests for Windows, without running them'
 	@echo 'make test-windows  unit tests and the program, built for Windows, in wine; WINDOWS_TESTS=--all: every crate'
-	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
+	@echo 'make lint    format, clippy, tidy, links, spelling; make lint-all: also licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (eleven minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
@@ -42,24 +45,40 @@ cluster: build
 build:
 	$(CARGO) build --release --locked
 
+quick:
+	CARGO=$(CARGO) tests/quick
+
 # Most tests wait for a peer, a timer or the kernel. On two cores, six threads take half the time of two (175 s became 80 s for
-# the tests of the server), and programs run side by side. Tests in a browser install the package of client/, so they follow its
-# tests.
-test: export RUST_TEST_THREADS ?= 6
-test: export PROPTEST_RNG_SEED ?= $(SEED)
-test: program = $(abspath $(TARGET))/debug/encke
+# the tests of the server), and programs run side by side.
+test test-all: export RUST_TEST_THREADS ?= 6
+test test-all: export PROPTEST_RNG_SEED ?= $(SEED)
+test test-all browser: program = $(abspath $(TARGET))/debug/encke
 test:
-	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm php chromium nginx haproxy apache2
-	.ci/need pebble pebble-challtestsrv nats-server
+	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm php nginx pebble pebble-challtestsrv nats-server lint-venv
 	CARGO=$(CARGO) tests/abreast \
-	    --also client,browser 'cd client; $(NPM_CI); npm test; cd ../tests/browser; $(NPM_CI); ENCKE=$(program) npm test' \
+	    --also lint '$(MAKE) --no-print-directory lint' \
+	    --also client 'cd client; $(NPM_CI); npm test' \
 	    --also attacks 'tests/attacks/run --encke $(program)' \
-	    --also gateway 'tests/gateway/run --basic --seed $(SEED) --encke $(program)' \
-	    --also console 'tests/console/run --basic --seed $(SEED) --encke $(program)' \
-	    --also live 'tests/live/run --basic --seed $(SEED) --encke $(program)' \
-	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20' \
 	    --also bench 'cd bench; python3 -m unittest -q' \
 	    --also failures 'cd tests; python3 -m unittest -q test_failures.py'
+
+# Tests in a browser install the package of client/, so they follow its tests.
+test-all: export ENCKE_SEEDS ?= full
+test-all:
+	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm php chromium nginx haproxy apache2
+	.ci/need pebble pebble-challtestsrv nats-server
+	CARGO=$(CARGO) tests/abreast --all \
+	    --also client,browser 'cd client; $(NPM_CI); npm test; cd ../tests/browser; $(NPM_CI); BROWSER=all ENCKE=$(program) npm test' \
+	    --also attacks 'tests/attacks/run --encke $(program)' \
+	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20'
+
+verify:
+	CARGO=$(CARGO) .ci/verify
+
+browser:
+	.ci/need node npm chromium
+	cd client && $(NPM_CI)
+	cd tests/browser && $(NPM_CI) && ENCKE=$(program) npm test
 
 build-windows:
 	.ci/need wine x86_64-pc-windows-gnu
@@ -82,16 +101,25 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) xtask tidy
+	.ci/need lint-venv
+	$(TARGET)/lint-venv/bin/lychee --offline --include-fragments --no-progress --quiet $$(git ls-files '*.md')
+	$(TARGET)/lint-venv/bin/typos
+
+lint-all: lint check-elsewhere
 	.ci/need cargo-deny
 	$(CARGO) deny --log-level error check licenses bans sources
-	.ci/need x86_64-w64-mingw32-gcc x86_64-pc-windows-gnu $(ELSEWHERE)
 	$(CARGO) clippy --workspace --all-targets --locked --target x86_64-pc-windows-gnu -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+	.ci/need node npm
+	cd console; $(NPM_CI); npm run check; npm test; npm run reproduce
+
+# The code for other systems compiles; `make verify` lints it, and runs it in wine.
+check-elsewhere:
+	.ci/need x86_64-w64-mingw32-gcc x86_64-pc-windows-gnu $(ELSEWHERE)
+	$(CARGO) check --workspace --locked --target x86_64-pc-windows-gnu
 	for target in $(ELSEWHERE); do \
 	    RUSTFLAGS=-Aunused $(CARGO) check --locked --target $$target $(PORTABLE) --no-default-features || exit; \
 	done
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
-	.ci/need node
-	cd console; $(NPM_CI); npm run check; npm test; npm run reproduce
 
 fmt:
 	$(CARGO) fmt --all

@@ -1,25 +1,16 @@
-//! Rules about documents: links, names of code and metrics, translations, the form of the changelog.
+//! Rules about documents: paths, names of code and metrics, translations, the form of the changelog.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use super::TidyFindings;
 use super::tree::Tree;
 
-/// Rule: a link leads to a file of the repository, and its `#anchor` to a heading there. Links to other hosts are not checked,
-/// because tidy needs no network.
-pub(super) fn link(tree: &Tree, findings: &mut TidyFindings) {
+/// Rule: a path between backticks exists. `make lint` checks links with another program.
+pub(super) fn path(tree: &Tree, findings: &mut TidyFindings) {
     for (path, text) in documents(tree) {
         for (number, line) in prose(text) {
-            for target in links(line) {
-                if let Err(dead) = follow(tree, path, target) {
-                    findings.add("link", path, number, dead.to_string());
-                }
-            }
-            for span in spans(line).filter(|span| is_path(span)) {
-                if !tree.has(span) {
-                    findings.add("link", path, number, format!("there is no `{span}`"));
-                }
+            for span in spans(line).filter(|span| is_path(span) && !tree.has(span)) {
+                findings.add("path", path, number, format!("there is no `{span}`"));
             }
         }
     }
@@ -95,43 +86,6 @@ fn is_path(span: &str) -> bool {
         && span.chars().all(|char| char.is_ascii_alphanumeric() || "/._-".contains(char))
 }
 
-/// Why a link leads nowhere.
-enum DeadLink<'a> {
-    /// The target is above the root.
-    Outside(&'a str),
-    /// The target leads to this path, which does not exist.
-    NoFile(&'a str, String),
-    /// The document at this path has no such heading.
-    NoHeading(String, &'a str),
-}
-
-impl fmt::Display for DeadLink<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Outside(target) => write!(f, "`{target}` leads out of the repository"),
-            Self::NoFile(target, path) => write!(f, "`{target}` leads to `{path}`, which is not there"),
-            Self::NoHeading(path, anchor) => write!(f, "`{path}` has no heading #{anchor}"),
-        }
-    }
-}
-
-fn follow<'a>(tree: &Tree, from: &str, target: &'a str) -> Result<(), DeadLink<'a>> {
-    if is_elsewhere(target) {
-        return Ok(());
-    }
-    let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
-    let path = if file.is_empty() { Some(from.to_owned()) } else { resolved(from, file) };
-    let path = path.ok_or(DeadLink::Outside(target))?;
-    if !tree.has(&path) {
-        return Err(DeadLink::NoFile(target, path));
-    }
-    let Some(anchor) = anchor.filter(|_| path.ends_with(".md")) else { return Ok(()) };
-    let found = prose(tree.text(&path).unwrap_or_default())
-        .filter(|(_, line)| line.starts_with('#'))
-        .any(|(_, line)| slug(line.trim_start_matches('#')) == anchor);
-    if found { Ok(()) } else { Err(DeadLink::NoHeading(path, anchor)) }
-}
-
 /// Resolves a path relative to a file's directory. Returns `None` if it leads above the root.
 fn resolved(from: &str, file: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
@@ -146,18 +100,6 @@ fn resolved(from: &str, file: &str) -> Option<String> {
         }
     }
     Some(parts.join("/"))
-}
-
-/// Returns the anchor of a heading, as GitHub forms it.
-fn slug(heading: &str) -> String {
-    let kept = |char: &char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_');
-    heading
-        .trim()
-        .to_lowercase()
-        .chars()
-        .filter(kept)
-        .map(|char| if char == ' ' { '-' } else { char })
-        .collect()
 }
 
 /// Rule: a `Type::part` in a document exists in the code.
@@ -436,12 +378,6 @@ mod tests {
         assert_eq!(resolved("docs/guide.md", "http.md").as_deref(), Some("docs/http.md"));
         assert_eq!(resolved("docs/guide.md", "../README.md").as_deref(), Some("README.md"));
         assert_eq!(resolved("README.md", "../x"), None);
-    }
-
-    #[test]
-    fn anchors_are_made_as_github_makes_them() {
-        assert_eq!(slug(" Behind a proxy"), "behind-a-proxy");
-        assert_eq!(slug(" `encke check`, and why?"), "encke-check-and-why");
     }
 
     #[test]

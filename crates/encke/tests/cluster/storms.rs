@@ -2,15 +2,16 @@
 //! node to node. The worlds of `encke-hub` try thousands of event orders in a simulated cluster; here sockets, processes and
 //! JetStream are real.
 //!
-//! Every subscriber must receive every message once and in order. `STORMS_SEED=n` runs one seed, `STORMS_SEEDS=n` runs `n`
+//! Every subscriber must receive every message once and in order. `ENCKE_SEED=n` runs one seed, `ENCKE_SEEDS=n` runs `n`
 //! seeds. Seed and failures are printed. The times at which clients move depend on the seed and on the machine.
 
 use crate::nodes::listener::Kind;
 use crate::nodes::nats::Trio;
 use crate::nodes::random::Random;
 use crate::nodes::{Crowd, Node, Source, sites};
+use encke_io::testing::Seeds;
 
-/// Number of seeds in CI.
+/// The seeds of a complete run.
 const SEEDS: u64 = 2;
 /// Failures per seed.
 const BLOWS: usize = 7;
@@ -39,18 +40,16 @@ impl Blow {
 
 #[test]
 fn whoever_hops_misses_nothing_while_nodes_and_nats_servers_are_killed() {
-    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    let one = number("STORMS_SEED");
-    let most = number("STORMS_SEEDS").unwrap_or(SEEDS);
+    let seeds = Seeds::of(SEEDS);
     let (mut seen, mut hops) = (Vec::new(), 0);
-    for seed in one.map_or(1..most + 1, |seed| seed..seed + 1) {
+    for seed in seeds.range() {
         let (blows, moves) = storm(seed);
         println!("seed {seed}: {blows:?}, and {moves} hops");
         seen.extend(blows);
         hops += moves;
     }
     let all = Blow::ALL.into_iter().find(|blow| !seen.contains(blow));
-    assert!(one.is_some() || all.is_none(), "no seed has {all:?}: the test does not test it");
+    assert!(seeds.is_single() || all.is_none(), "no seed has {all:?}: the test does not test it");
     assert!(hops > 100, "{hops} hops: clients did not hop");
 }
 
