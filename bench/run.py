@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import (agreement, cluster, console, counts, crowds, durable, gateway, load, machine, plot, promises, push, report, servers,
-                         stream, stream_delay, timed, tls, verdicts)
+from encke_bench import (agreement, cluster, console, counts, crowds, gateway, load, machine, plot, promises, push, report, servers,
+                         stream, timed, tls, verdicts)
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
@@ -91,7 +91,6 @@ PLAN: tuple[Measurement, ...] = (
                 quick=False),
     Measurement("push-agreement", "push: `encke load push` and an independent client", agreement.seconds_of,
                 agreement.measure, (), quick=False),
-    Measurement("push-durable", "push: durable messages", durable.seconds_of, durable.measure, (), quick=False),
     *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
                   functools.partial(timed.measure, workload), (workload.tool, OPENSSL), quick=False)
       for workload in timed.TLS_WORKLOADS),
@@ -106,7 +105,7 @@ PLAN: tuple[Measurement, ...] = (
                 quick=False),
     Measurement("load-verdict", "load generators: verdicts on the bottleneck, in staged cases", verdicts.seconds_of,
                 verdicts.measure, (), quick=False),
-    Measurement("cluster-cost", "cluster: cost of a delivery, and its delay on another node", cluster.seconds_of, cluster.cost,
+    Measurement("cluster-cost", "cluster: cost of a delivery, and of a consumed message", cluster.seconds_of, cluster.cost,
                 (NATS,), quick=False),
     *(Measurement(workload.name, workload.title, functools.partial(gateway.timed_seconds, workload),
                   functools.partial(gateway.timed, workload), (NGINX, WRK, *((PHP,) if workload.name in servers.GATEWAY_PHP else ())),
@@ -124,7 +123,6 @@ PLAN: tuple[Measurement, ...] = (
     Measurement("stream-cpu", "live streams: CPU time of a delivered megabyte", stream.cpu_seconds, stream.per_megabyte, (), quick=False),
     Measurement("stream-memory", "live streams: memory of a listener", stream.memory_seconds, stream.memory, (), quick=False),
     Measurement("stream-storm", "live streams: 500 listeners connect at once", stream.storm_seconds, stream.storm, (), quick=False),
-    Measurement("stream-delay", "live streams: delay that a server adds", stream_delay.seconds_of, stream_delay.measure, (), quick=False),
     Measurement("stream-many", "live streams: 18,000 listeners", stream.many_seconds, stream.many, (), quick=False),
     Measurement("stream-split", "live streams: throughput of the splitters", stream.split_seconds, stream.split, (), quick=False),
     Measurement("gateway-gigabyte", "gateway: memory while 1 GiB is relayed", gateway.gigabyte_seconds, gateway.gigabyte, (NGINX,),

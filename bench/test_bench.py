@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import run as program
-from encke_bench import agreement, console, counts, crowds, generators, holder, machine, plot, promises, push, report, rtmp, servers, sources, stream, stream_delay, timed
+from encke_bench import agreement, console, counts, crowds, generators, holder, machine, plot, promises, push, report, servers, sources, stream, timed
 from encke_bench.figures import BEFORE_BAR, Bar, Ratio, Section, judge, paired
 from encke_bench.machine import Cpu, Trouble
 
@@ -495,61 +495,6 @@ class Streams(unittest.TestCase):
         for wrong, sent in (({"open": 2}, 1_050), ({"least": 900}, 950), ({"most": 1_200}, 1_050), ({}, 2_000)):
             with self.assertRaises(Trouble):
                 stream.check("server", 3, sent, window | wrong)
-
-    def test_the_opening_of_rtmp_has_its_commands_as_messages(self):
-        opening = rtmp.opening(1935, "bench", "play")
-        rest, found = opening[rtmp.GREETING_BYTES + 1536:], []
-        while rest:
-            length = int.from_bytes(rest[4:7], "big")
-            found.append((rest[7], int.from_bytes(rest[8:12], "little"), rest[12:12 + length]))
-            rest = rest[12 + length:]
-        self.assertEqual([(kind, stream) for kind, stream, _ in found], [(1, 0), (20, 0), (20, 0), (20, 1)])
-        self.assertEqual(found[0][2], rtmp.CHUNK_BYTES.to_bytes(4, "big"))
-        self.assertEqual(found[3][2], b"\2\0\4play" + b"\0\x40\x08" + bytes(6) + b"\5" + b"\2\0\5bench")
-        key = rtmp.video(0x010203, b"frame", True)
-        self.assertEqual(key, b"\4\1\2\3\0\0\x0a\x09\1\0\0\0" + b"\x17\1\0\0\0frame")
-
-    @unittest.skipUnless(servers.RTMP_MODULE.exists(), "needs nginx's RTMP module")
-    def test_listeners_of_rtmp_receive_the_source(self):
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch)
-            programs = servers.Programs(Path(), Path(), listeners=servers.build_floor(folder / "listeners", "pthread"))
-            core = min(os.sched_getaffinity(0))
-            bench = servers.Bench(folder, folder, machine.Cores(core, core), programs, [], 1, 1, True, mock.Mock())
-            server = next(server for server in servers.SERVERS if server.name == "nginx-rtmp")
-            with bench.running(server, servers.HELLO) as run, stream.sending_to(run, sources.Mp3()) as source, \
-                    stream.listening_to(bench, run) as crowd:
-                with source.playing():
-                    self.assertEqual(crowd.connect(20, 4_000, 10_000)["heard"], 20)
-                crowds.settle(run)
-                crowd.window()
-                sent = source.play(1)
-                crowds.settle(run)
-                stream.check("nginx-rtmp", 20, sent, crowd.window(), stream.RTMP_FRAMING_BYTES)
-
-    def test_a_delay_ends_with_the_read_of_a_frames_last_byte(self):
-        frames = [b"%04d" % index * 1_500 for index in range(8)]
-        sent, marks, end = b"".join(frames), [], 0
-        for index, frame in enumerate(frames):
-            end += len(frame)
-            marks.append((index * 1_000, end))
-        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-        # A listener that came at the third frame; two frames in a chunk, which arrives in two reads.
-        chunks = [b"%x\r\n%b\r\n" % (12_000, frames[at] + frames[at + 1]) for at in (2, 4, 6)]
-        received = head + b"".join(chunks)
-        reads, now = [(2_500, len(head))], 10_000
-        for chunk in chunks:
-            # The first read has the first frame of the chunk, without its last byte.
-            first = len(b"2ee0\r\n") + 5_999
-            reads += [(now, first), (now + 1, len(chunk) - first)]
-            now += 10_000
-        delays = stream_delay.frame_delays("server", received, reads, sent, marks, (0, len(sent)))
-        self.assertEqual(delays, [8_001, 7_001, 16_001, 15_001, 24_001, 23_001])
-        half = stream_delay.frame_delays("server", received, reads, sent, marks, (3 * 6_000, 5 * 6_000))
-        self.assertEqual(half, delays[1:3])
-        with self.assertRaises(Trouble):
-            stream_delay.frame_delays("server", head + b"2ee0\r\n" + b"x" * 12_000 + b"\r\n", reads, sent, marks, (0, len(sent)))
-        self.assertEqual([stream_delay.quantile(list(range(1, 101)), share) for share in (0.5, 0.99, 1.0)], [50, 99, 100])
 
     def test_floor_and_listeners_agree_on_every_byte(self):
         with tempfile.TemporaryDirectory() as scratch:

@@ -5,7 +5,6 @@
            ├─► crowds    memory of idle connections, 64 active among 18,000
            ├─► promises  no failed request, no delayed response
            ├─► push      cost of a message per receiver, cost of a subscriber
-           ├─► durable   cost of an acknowledgement for a stored message
            ├─► cluster   cost of a delivery for a node that shares its channels by NATS
            └─► tls       memory of a TLS connection (its timed workloads are in timed)
                   │

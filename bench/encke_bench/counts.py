@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 
 from .figures import Bar, Section, judge
-from .generators import BROWSER_FIELDS, h2load, holder
+from .generators import BROWSER_FIELDS, h2load
 from .machine import Trouble, last_words
 from .report import Progress
 from .servers import HELLO, KIB16, Bench, Encke, Resource, Server, located
@@ -18,7 +18,6 @@ from .servers import HELLO, KIB16, Bench, Encke, Resource, Server, located
 INSTRUCTION_RUNS = (200, 2_200)
 CALL_RUNS = (2_000, 12_000)
 IDLE_SECONDS = 10
-IDLE_CONNECTIONS = 1_000
 
 PLAIN_BAR = Bar(1_500, "user instructions, 70 B of fields")
 BROWSER_BAR = Bar(4_000, "user instructions, 650 B of fields")
@@ -141,16 +140,15 @@ def read_strace_summary(text: str) -> dict[str, int]:
 
 
 def idle_seconds(bench: Bench) -> float:
-    return 2 * IDLE_SECONDS + 3 + 1.5 * len(bench.servers_for("idle"))
+    return IDLE_SECONDS + 2 + 0.5 * len(bench.servers_for("idle"))
 
 
 def idle(bench: Bench, progress: Progress) -> Section:
     section = Section("idle", "an idle server, system calls per second",
-                      f"strace -f -ttt for {IDLE_SECONDS} s: without connections, then with {IDLE_CONNECTIONS:,} kept "
-                      "connections after one GET each; all threads together",
-                      ["server", "no connection", f"{IDLE_CONNECTIONS:,} idle connections"])
+                      f"strace -f -ttt for {IDLE_SECONDS} s without connections; all threads together",
+                      ["server", "system calls per second"])
     under = (located("strace", "strace"), "-f", "-ttt", "-o", "@STATE@/trace")
-    started, windows = [], []
+    started = []
     with ExitStack() as stack:
         for server in bench.servers_for("idle"):
             try:
@@ -158,27 +156,18 @@ def idle(bench: Bench, progress: Progress) -> Section:
             except Trouble as trouble:
                 section.failed(server.name, trouble, (IDLE_BAR,) if isinstance(server, Encke) else ())
                 section.failed_row([server.name])
-        progress.step("idle: no connection")
-        windows.append(_window())
-        for run in started:
-            stack.enter_context(holder(bench, run)).hold(IDLE_CONNECTIONS)
-        progress.step(f"idle: {IDLE_CONNECTIONS:,} connections each")
-        windows.append(_window())
+        progress.step("idle")
+        time.sleep(1)
+        start = time.time()
+        time.sleep(IDLE_SECONDS)
+        end = start + IDLE_SECONDS
     for run in started:
         times = read_strace_times((run.process.log.parent / "trace").read_text(errors="replace"))
-        rates = [sum(start <= moment < end for moment in times) / IDLE_SECONDS for start, end in windows]
-        section.rows.append([run.server.name, *[f"{rate:.1f}" for rate in rates]])
+        rate = sum(start <= moment < end for moment in times) / IDLE_SECONDS
+        section.rows.append([run.server.name, f"{rate:.1f}"])
         if isinstance(run.server, Encke):
-            section.verdicts.append(judge(section.title, run.server.name, IDLE_BAR, rates[0]))
+            section.verdicts.append(judge(section.title, run.server.name, IDLE_BAR, rate))
     return section
-
-
-def _window() -> tuple[float, float]:
-    """Waits until the servers are idle, then watches them. Returns (start, end) of the measured interval."""
-    time.sleep(1)
-    start = time.time()
-    time.sleep(IDLE_SECONDS)
-    return start, start + IDLE_SECONDS
 
 
 def read_strace_times(text: str) -> list[float]:

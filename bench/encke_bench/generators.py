@@ -109,12 +109,6 @@ def h2load(bench: Bench, run: Running, requests: int, connections: int,
         raise Trouble(f"{run.server.name}: h2load got {good[1] if good else 'no'} successful responses to {requests} requests")
 
 
-def h2load_streams(bench: Bench, run: Running, connections: int, streams: int, seconds: int) -> Load:
-    text, cpu_seconds = _run(bench, [located("h2load", "nghttp2-client"), "-t1", f"-c{connections}", f"-m{streams}",
-                                     "-D", str(seconds), run.url], seconds)
-    return read_h2load(text, cpu_seconds)
-
-
 def read_h2load(text: str, cpu_seconds: float) -> Load:
     took = re.search(r"^finished in ([\d.]+)(us|ms|s)", text, re.MULTILINE)
     counts = re.search(r"(\d+) done, (\d+) succeeded, (\d+) failed", text)

@@ -28,10 +28,9 @@ CONNECT_CROWD = 10_000
 STORM_CROWD = 18_000
 MEMORY_CROWD = 18_000
 SUSTAINED_CROWD = 1_000
-SUSTAINED_PUBLISHERS = (4, 1)
+SUSTAINED_PUBLISHERS = 4
 SUSTAINED_SECONDS_MIN = 2
-CYCLES = (10, 100, 1_000, 2_000, 10_000)
-CYCLE_BARRED = 2_000
+CYCLE_CROWD = 2_000
 # A round of a small crowd has several messages: 7 ms of CPU time would be lost in noise.
 RECEIPTS_A_ROUND = 20_000
 
@@ -59,7 +58,7 @@ STORM_BAR = Bar(2, f"seconds until {STORM_CROWD:,} are reconnected")
 MEMORY_BARS = {"sse": Bar(400, "bytes of RSS per subscriber, SSE"),
                "poll": Bar(400, "bytes of RSS per subscriber, long poll"),
                "ws": Bar(450, "bytes of RSS per subscriber, WebSocket")}
-CYCLE_BAR = Bar(50, f"ms from first to last at {CYCLE_BARRED:,}")
+CYCLE_BAR = Bar(50, f"ms from first to last at {CYCLE_CROWD:,}")
 
 SPOKEN = {"sse": "SSE", "poll": "long poll", "ws": "WebSocket"}
 
@@ -246,8 +245,7 @@ def _fan_row(section: Section, bench: Bench, title: str, entry: Entry, alike: li
 
 
 def sustained_seconds(bench: Bench) -> float:
-    return len(bench.servers_for("push-sustained")) * len(SUSTAINED_PUBLISHERS) * (
-        1 + (bench.rounds + 1) * (_sustained_seconds(bench) + 0.2))
+    return len(bench.servers_for("push-sustained")) * (1 + (bench.rounds + 1) * (_sustained_seconds(bench) + 0.2))
 
 
 def _sustained_seconds(bench: Bench) -> int:
@@ -258,36 +256,32 @@ def sustained(bench: Bench, progress: Progress) -> Section:
     seconds = _sustained_seconds(bench)
     section = Section("push-sustained",
                       f"push: {SUSTAINED_CROWD:,} subscribers, each publisher waits only for its response",
-                      f"SSE, 64 bytes, {bench.rounds} rounds of {seconds} s; each publisher on a kept connection; the "
-                      f"bars apply to {SUSTAINED_PUBLISHERS[0]} publishers",
-                      ["publishers", "server", "published/s", "delivered/s", "÷ floor [95 %]", "÷ nchan [95 %]",
+                      f"SSE, 64 bytes, {bench.rounds} rounds of {seconds} s; {SUSTAINED_PUBLISHERS} publishers, each on a kept connection",
+                      ["server", "published/s", "delivered/s", "÷ floor [95 %]", "÷ nchan [95 %]",
                        "CPU µs/delivery", "p50 ms", "p99 ms", "max ms", "p99 ÷ nchan [95 %]", "generator"], samples={})
-    for publishers in SUSTAINED_PUBLISHERS:
-        crowd = Crowd("sustained", SUSTAINED_CROWD, bench.rounds, more=("--publishers", str(publishers), "--duration", f"{seconds}s"))
-        entries = _by_rounds(bench, progress, "push-sustained", crowd, _entries(bench, "push-sustained"))
-        section.samples[f"{publishers} publishers"] = _samples(entries)
-        barred = publishers == SUSTAINED_PUBLISHERS[0]
-        for entry in entries:
-            _sustained_row(section, bench, entry, entries, publishers, barred)
+    crowd = Crowd("sustained", SUSTAINED_CROWD, bench.rounds,
+                  more=("--publishers", str(SUSTAINED_PUBLISHERS), "--duration", f"{seconds}s"))
+    entries = _by_rounds(bench, progress, "push-sustained", crowd, _entries(bench, "push-sustained"))
+    section.samples["sustained"] = _samples(entries)
+    for entry in entries:
+        _sustained_row(section, bench, entry, entries)
     section.notes += _contended(section.samples)
     return section
 
 
-def _sustained_row(section: Section, bench: Bench, entry: Entry, entries: list[Entry], publishers: int,
-                   barred: bool) -> None:
-    bars = (RATE_FLOOR_BAR, RATE_NCHAN_BAR, LATE_BAR, LOST_BAR) if barred else ()
+def _sustained_row(section: Section, bench: Bench, entry: Entry, entries: list[Entry]) -> None:
+    bars = (RATE_FLOOR_BAR, RATE_NCHAN_BAR, LATE_BAR, LOST_BAR)
     if entry.failure:
-        return _failed(section, entry, str(publishers), bars)
+        return _failed(section, entry, "", bars)
     seconds = entry.middle("seconds")
     floor, nchan = (_ratio(entry, entries, base, "delivered_per_second") for base in ("floor", "nchan"))
     late = _ratio(entry, entries, "nchan", "p99_ns")
-    section.rows.append([str(publishers), entry.server.name, number(entry.middle("published") / seconds),
+    section.rows.append([entry.server.name, number(entry.middle("published") / seconds),
                          number(entry.middle("delivered_per_second")), _shown(floor), _shown(nchan),
                          number(entry.middle("cpu_us")), *_ms(entry, "p50_ns", "p99_ns", "max_ns"), _shown(late),
                          f"{entry.middle('own_cpu_ns') / 1e9 / seconds:.0%}"])
-    if bars:
-        for bar, value in zip(bars, (floor, nchan, late, sum(entry.all("lost"))), strict=True):
-            _judge(section, bench, "", entry, bar, value)
+    for bar, value in zip(bars, (floor, nchan, late, sum(entry.all("lost"))), strict=True):
+        _judge(section, bench, "", entry, bar, value)
 
 
 def connect_seconds(bench: Bench) -> float:
@@ -334,28 +328,27 @@ def memory_seconds(bench: Bench) -> float:
 
 def memory(bench: Bench, progress: Progress) -> Section:
     section = Section("push-memory", "push: memory of a subscriber, bytes",
-                      f"(RSS with {MEMORY_CROWD:,} subscribers − RSS of the fresh process) ÷ {MEMORY_CROWD:,}, before "
-                      "the first message and after ten; kernel: growth of its slabs ÷ 2, because both ends "
-                      "are on this machine",
-                      ["transport", "server", "fresh RSS, MB", "per subscriber", "after ten messages", "kernel"])
+                      f"(RSS with {MEMORY_CROWD:,} subscribers − RSS of the fresh process) ÷ {MEMORY_CROWD:,}, "
+                      "before the first message; kernel: growth of its slabs ÷ 2, because both ends are on this machine",
+                      ["transport", "server", "fresh RSS, MB", "per subscriber", "kernel"])
     for transport, bar in MEMORY_BARS.items():
         for server in bench.servers_for("push-memory"):
             if transport not in server.transports:
                 continue
             progress.step(f"push-memory: {SPOKEN[transport]}, {server.name}")
             try:
-                fresh, held, after, kernel = _memory(bench, server, transport)
+                fresh, held, kernel = _memory(bench, server, transport)
             except (Trouble, OSError) as trouble:
                 _failed(section, Entry(server, failure=str(trouble)), SPOKEN[transport], (bar,))
                 continue
             section.rows.append([SPOKEN[transport], server.name, f"{fresh / 1e6:.2f}",
-                                 *(f"{each:,.0f}" for each in (held, after, kernel))])
+                                 f"{held:,.0f}", f"{kernel:,.0f}"])
             _judge(section, bench, "", Entry(server), bar, round(held))
     return section
 
 
-def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float, float, float]:
-    """Returns (RSS of the fresh process, growth per subscriber, growth after ten messages, kernel memory of one end)."""
+def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float, float]:
+    """Returns (RSS of the fresh process, growth per subscriber, kernel memory of one end)."""
     with bench.running(server.speaking(transport), HELLO) as run:
         _rest(run)
         fresh, slabs = rss_bytes(run.pid), _slab_bytes()
@@ -363,14 +356,7 @@ def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float,
             clients.make_ready()
             _rest(run)
             held, grown = rss_bytes(run.pid), _slab_bytes()
-            for _ in range(9):
-                clients.run()
-                clients.make_ready()
-            clients.run()
-            _rest(run)
-            after = rss_bytes(run.pid)
-    each = [(bytes - fresh) / MEMORY_CROWD for bytes in (held, after)]
-    return fresh, *each, (grown - slabs) / MEMORY_CROWD / 2
+    return fresh, (held - fresh) / MEMORY_CROWD, (grown - slabs) / MEMORY_CROWD / 2
 
 
 def _slab_bytes() -> int:
@@ -381,32 +367,24 @@ def _slab_bytes() -> int:
 
 
 def cycle_seconds(bench: Bench) -> float:
-    return len(bench.servers_for("push-cycle")) * sum(
-        0.5 + (bench.rounds + 1) * (0.2 + subscribers * 120e-6) for subscribers in CYCLES)
+    return len(bench.servers_for("push-cycle")) * (0.5 + (bench.rounds + 1) * (0.2 + CYCLE_CROWD * 120e-6))
 
 
 def cycle(bench: Bench, progress: Progress) -> Section:
     section = Section("push-cycle", "push: the cycle of report 001",
-                      "N long polls connect, all at once (c: until each has been answered once, or, where no poll is "
+                      f"{CYCLE_CROWD:,} long polls connect, all at once (c: until each has been answered once, or, where no poll is "
                       "answered at once, its request is sent), one message is published, all are answered (r: first to last); "
                       "medians",
-                      ["N", "server", "c s", "c/N µs", "first ms", "r s", "r/N µs", "r ÷ floor [95 %]"],
-                      samples={})
-    for subscribers in CYCLES:
-        crowd = Crowd("cycle", subscribers, bench.rounds)
-        entries = _by_rounds(bench, progress, "push-cycle", crowd, _entries(bench, "push-cycle", "poll"))
-        section.samples[f"{subscribers:,}"] = _samples(entries)
-        for entry in entries:
-            bars = (CYCLE_BAR,) if subscribers == CYCLE_BARRED and not entry.server.variant else ()
-            if entry.failure:
-                _failed(section, entry, f"{subscribers:,}", bars)
-                continue
-            c, r = entry.middle("connect_ns"), entry.middle("first_to_last_ns")
-            section.rows.append([f"{subscribers:,}", entry.server.name, f"{c / 1e9:.4f}", number(c / 1e3 / subscribers),
-                                 *_ms(entry, "first_ns"), f"{r / 1e9:.4f}", number(r / 1e3 / subscribers),
-                                 _shown(_ratio(entry, entries, "floor", "first_to_last_ns"))])
-            for bar in bars:
-                _judge(section, bench, "", entry, bar, round(r / 1e6, 1))
+                      ["server", "c ms", "first ms", "r ms", "r ÷ floor [95 %]"], samples={})
+    entries = _by_rounds(bench, progress, "push-cycle", Crowd("cycle", CYCLE_CROWD, bench.rounds), _entries(bench, "push-cycle", "poll"))
+    section.samples["cycle"] = _samples(entries)
+    for entry in entries:
+        if entry.failure:
+            _failed(section, entry, "", (CYCLE_BAR,))
+            continue
+        section.rows.append([entry.server.name, *_ms(entry, "connect_ns", "first_ns", "first_to_last_ns"),
+                             _shown(_ratio(entry, entries, "floor", "first_to_last_ns"))])
+        _judge(section, bench, "", entry, CYCLE_BAR, round(entry.middle("first_to_last_ns") / 1e6, 1))
     return section
 
 
@@ -445,10 +423,11 @@ def _if_ours(entry: Entry, *bars: Bar) -> tuple[Bar, ...]:
 
 def _failed(section: Section, entry: Entry, crowd: str, bars: tuple[Bar, ...]) -> None:
     name, text = entry.server.name, entry.failure
-    section.notes.append(f"{crowd}: {text if text.startswith(name) else f'{name}: {text}'}")
+    text = text if text.startswith(name) else f"{name}: {text}"
+    section.notes.append(f"{crowd}: {text}" if crowd else text)
     title = ", ".join(filter(None, (section.title, crowd)))
     section.verdicts += [Verdict(title, str(bar), name, "failed", False) for bar in _if_ours(entry, *bars)]
-    section.failed_row([crowd, name])
+    section.failed_row([crowd, name] if crowd else [name])
 
 
 def _contended(samples: dict[str, dict[str, list[dict]]]) -> list[str]:

@@ -27,7 +27,7 @@ BACKENDS = ("epoll-edge", "uring", "epoll-level", "poll")
 # Servers take part in these sections only if they name them.
 PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle", "push-agreement")
 # TLS sections; servers must name these, too.
-TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-h2", "tls-memory")
+TLS = ("tls-full", "tls-resumed", "tls-memory")
 # Sections of generators, against nginx.
 LOAD = ("load-keepalive", "load-connect", "load-pipelined", "load-held", "load-screen", "load-verdict")
 # Sections of Encke with NATS.
@@ -35,8 +35,7 @@ CLUSTER = ("cluster-cost",)
 # Sections of Encke's console, only its default configurations.
 CONSOLE = ("console-open", "console-page")
 # Sections of live streams; the last one has no server.
-STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-delay", "stream-many", "stream-split")
-STREAM_PEER = STREAM[:4]
+STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-many", "stream-split")
 STREAM_PATH = "/live/bench"
 # Sections of gateways, in front of an application.
 GATEWAY_HTTP = ("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-accel", "gateway-sse", "gateway-gigabyte")
@@ -48,8 +47,6 @@ PUBLISHER_TOKEN = "a-token-for-the-bench"
 # The directory of certificate and key, below the state directory.
 TLS_FOLDER = "tls"
 NCHAN_MODULE = "/usr/lib/nginx/modules/ngx_nchan_module.so"
-# The module of libnginx-mod-rtmp. The installed package adds it to nginx's own configuration; `dpkg -x` into a folder does not.
-RTMP_MODULE = Path(os.environ.get("NGINX_RTMP_MODULE", "/usr/lib/nginx/modules/ngx_rtmp_module.so"))
 
 
 @dataclass(frozen=True)
@@ -188,7 +185,7 @@ class StreamFloor(Server):
     """The minimum of a server of live streams: gathered bytes, one send() for each descriptor of an array."""
 
     name = peer = "floor"
-    only = STREAM[:5]
+    only = STREAM[:4]
     dialect = "rawstream"
 
     def __init__(self, gather_ms: int = 250):
@@ -207,12 +204,10 @@ class StreamFloor(Server):
 class Templated(Server):
     """A peer from a Debian package, with its settings in bench/peers/."""
 
-    def __init__(self, name: str, program: str, package: str, template: str, arguments: list[str], *,
-                 peer: str = "", only: tuple[str, ...] = (), variant: bool = False,
+    def __init__(self, name: str, program: str, package: str, template: str, arguments: list[str], *, only: tuple[str, ...] = (),
                  paths: dict[str, str] | None = None, connections_max: int = DESCRIPTORS, scheme: str = "http"):
         self.scheme = scheme
-        self.name, self.peer, self.only, self.connections_max = name, peer or name, only, connections_max
-        self.variant = variant
+        self.name, self.peer, self.only, self.connections_max = name, name, only, connections_max
         self.program, self.package = program, package
         self._template, self._arguments, self._paths = template, arguments, paths or {}
 
@@ -245,18 +240,6 @@ class Nchan(Templated):
         return f"{_first_line(['dpkg-query', '-W', self.package])}; {super().version(programs)}"
 
 
-class Rtmp(Templated):
-    """nginx with its RTMP module. It takes part only if the file of the module exists."""
-
-    dialect = "rtmp"
-
-    def takes_part(self, section: str) -> bool:
-        return super().takes_part(section) and RTMP_MODULE.exists()
-
-    def version(self, programs: Programs) -> str:
-        return f"{RTMP_MODULE.name}, sha256 {_digest(RTMP_MODULE.read_bytes())[:12]}; {super().version(programs)}"
-
-
 class Encke(Server):
     """The shipped binary with its default limits, on one back end."""
 
@@ -269,7 +252,7 @@ class Encke(Server):
     earlier: Path | None = None
 
     def __init__(self, backend: str, *, name: str = "", settings: str = "encke.toml", only: tuple[str, ...] = (),
-                 variant: bool = False, arguments: tuple[str, ...] = ()):
+                 variant: bool = False):
         self.backend = backend
         self.name = name or f"encke {backend}"
         self.peer = backend
@@ -277,12 +260,11 @@ class Encke(Server):
         self.variant = variant
         self.callgrind = backend != "uring"  # valgrind does not support io_uring
         self._settings = settings
-        self._arguments = arguments
 
     def command(self, place: Place) -> list[str]:
         settings = _fill(self._settings, place)
         return [str(self.earlier or place.programs.encke), "serve", str(place.root), "-l", f"127.0.0.1:{place.port}", "-w", "1",
-                "--backend", self.backend, "-c", str(settings), "--admin", "127.0.0.1:0", *self._arguments]
+                "--backend", self.backend, "-c", str(settings), "--admin", "127.0.0.1:0"]
 
     def version(self, programs: Programs) -> str:
         return _first_line([str(self.earlier or programs.encke), "--version"])
@@ -317,8 +299,6 @@ SERVERS: tuple[Server, ...] = (
     Floor(),
     Templated("nginx", "nginx", "nginx", "nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
               paths={HELLO.name: "/plain"}),
-    Templated("nginx, file", "nginx", "nginx", "nginx.conf",
-              ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], peer="nginx", only=("keepalive",), variant=True),
     Templated("h2o", "h2o", "h2o", "h2o.conf", ["-m", "worker", "-c", "@SETTINGS@"]),
     Templated("lighttpd", "lighttpd", "lighttpd", "lighttpd.conf", ["-D", "-f", "@SETTINGS@"],
               connections_max=DESCRIPTORS // 2),
@@ -331,8 +311,6 @@ SERVERS: tuple[Server, ...] = (
     Templated("nginx", "nginx", "nginx", "nginx-tls.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
               only=TLS, paths={HELLO.name: "/plain"}, scheme="https"),
     *(SecureEncke(backend) for backend in BACKENDS[:2]),
-    Encke("epoll-edge", name="encke, backlog 128", settings="encke-push.toml", only=("push-cycle",), variant=True,
-          arguments=("--backlog", "128")),
     Templated("nginx", "nginx", "nginx", "gateway-nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
               only=GATEWAY_HTTP),
     Templated("nginx", "nginx", "nginx", "gateway-nginx-php.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
@@ -349,16 +327,15 @@ SERVERS: tuple[Server, ...] = (
     *(Encke(backend, settings="encke-gateway-php.toml", only=GATEWAY_PHP) for backend in BACKENDS[:2]),
     *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",)) for backend in BACKENDS[:2]),
     StreamFloor(),
-    Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=STREAM_PEER),
-    Rtmp("nginx-rtmp", "nginx", "nginx", "nginx-rtmp.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], only=STREAM[:1]),
-    *(Encke(backend, settings="encke-push.toml", only=STREAM[:5]) for backend in BACKENDS[:2]),
+    Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=("stream-cpu", "stream-memory")),
+    *(Encke(backend, settings="encke-push.toml", only=STREAM[:4]) for backend in BACKENDS[:2]),
 )
 # The application of the gateway measurements.
 APPLICATION = Templated("application", "nginx", "nginx", "gateway-backend.conf",
                         ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"])
 # The same for FastCGI. -R: it may run as root.
 PHP = Templated("php-fpm", "php-fpm8.2", "php8.2-fpm", "gateway-php.conf", ["-F", "-R", "-y", "@SETTINGS@"])
-PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2", "nginx-rtmp")
+PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2")
 
 
 @dataclass
@@ -505,7 +482,7 @@ def _fill(template: str, place: Place) -> Path:
     # icecast2 does not run as root.
     owner = "<changeowner><user>nobody</user><group>nogroup</group></changeowner>" if os.geteuid() == 0 else ""
     for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user), ("@OWNER@", owner),
-                        ("@TOKEN@", PUBLISHER_TOKEN), ("@RTMP@", RTMP_MODULE), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
+                        ("@TOKEN@", PUBLISHER_TOKEN), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
         text = text.replace(word, str(value))
     filled = place.state / template
     filled.write_text(text)

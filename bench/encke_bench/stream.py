@@ -14,18 +14,16 @@ import json
 import statistics
 import subprocess
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import rtmp
 from .crowds import settle
 from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
 from .machine import Process, Trouble, cpu, dirty_bytes, read_line
 from .report import Progress
-from .servers import BENCH, HELLO, STREAM_PATH, Bench, Encke, Running, Server, StreamFloor
+from .servers import BENCH, HELLO, STREAM_PATH, Bench, Encke, Running, Server
 from .sources import LiveSource, Media, Mp3, TransportStream
 
 CROWD, CROWD_QUICK = 1_000, 500
@@ -37,7 +35,7 @@ MANY_SECONDS, MANY_SECONDS_QUICK = 10.0, 5.0
 # The default of live.channel.time: afterwards the ring does not grow.
 RING_SECONDS = 30.0
 DIRTY_SAMPLES, DIRTY_STEP = 7, 0.3
-CONNECT_SECONDS, CONNECT_SECONDS_PEER = 20, 10
+CONNECT_SECONDS, STORM_SECONDS_MAX = 20, 10
 # icecast2 has a listen queue of 5: faster connects are lost, and repeated by the kernel after a second.
 PACE_US, PACE_US_PEER = 50, 4_000
 ANSWER_SECONDS_MAX = 120
@@ -46,8 +44,6 @@ ALIVE_STEPS = 4
 # A part of a piece may remain at the server when the source pauses.
 ARRIVED_MIN = 0.9
 COMPARED_BYTES_MIN = 10_000
-# The header of a chunk may be short or long.
-RTMP_FRAMING_BYTES = 16
 WAITED_NOTED = 0.05
 MB = 1e6
 
@@ -77,7 +73,7 @@ class Listeners:
 
     def connect_all(self, count: int) -> dict:
         """Returns the times of the new connections; each must receive something."""
-        pace = PACE_US if _is_fast(self._run.server) else PACE_US_PEER
+        pace = PACE_US_PEER if self._run.server.name == "icecast2" else PACE_US
         figures = self.connect(count, pace, CONNECT_SECONDS)
         if figures["heard"] != count:
             raise Trouble(f"{self._run.server.name}: {count - figures['heard']:,} of {count:,} listeners received nothing"
@@ -96,11 +92,6 @@ class Listeners:
         """Returns the bytes of the first listener, with its head."""
         return self._received.read_bytes()
 
-    def reads(self) -> list[tuple[int, int]]:
-        """Returns the time in ns and the number of bytes of each read of the first listener, up to the last window."""
-        text = self._received.with_name(self._received.name + ".times").read_text()
-        return [(int(at), int(size)) for at, size in map(str.split, text.splitlines())]
-
     def _told(self, command: str) -> dict:
         with suppress(BrokenPipeError):  # the process has ended: below, its missing output raises an error with its last words
             self._process.stdin.write(f"{command}\n".encode())
@@ -115,10 +106,6 @@ class Listeners:
 def listening_to(bench: Bench, run: Running) -> Iterator[Listeners]:
     received = bench.new_state("listener") / "received"
     argv = [str(bench.programs.listeners), str(run.port), STREAM_PATH, str(received)]
-    if run.server.dialect == "rtmp":
-        opening = received.with_name("opening")
-        opening.write_bytes(rtmp.opening(run.port, STREAM_PATH.rpartition("/")[2], "play"))
-        argv += [str(opening), str(rtmp.GREETING_BYTES), str(rtmp.ANSWER_BYTES)]
     process = bench.generator("listeners", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield Listeners(process, run, received)
@@ -181,10 +168,6 @@ def per_megabyte(bench: Bench, progress: Progress) -> Section:
     waited = [sample["waited"] for of in section.samples.values() for samples in of.values() for sample in samples]
     if waited and statistics.fmean(waited) >= WAITED_NOTED:
         section.notes.append(f"contended: servers waited for their core for {statistics.fmean(waited):.0%} of their runnable time")
-    if not any(server.dialect == "rtmp" for server in bench.servers_for("stream-cpu")):
-        section.notes.append("nginx-rtmp is not measured: NGINX_RTMP_MODULE names no module")
-    else:
-        section.notes.append("nginx-rtmp: RTMP, every frame is sent as it arrives, and MPEG-TS is sent as H.264 frames of the same size")
     return section
 
 
@@ -212,8 +195,7 @@ def _by_rounds(bench: Bench, progress: Progress, kind: type[Media], crowd: int) 
                 with entry.failing():
                     entry.samples.append(_turn(entry))
         for entry in entries:
-            # The bytes of RTMP have its framing in between: only their number is compared.
-            if not entry.failure and entry.server.dialect != "rtmp":
+            if not entry.failure:
                 with entry.failing():
                     compare(entry.server.name, entry.crowd.received(), bytes(entry.source.sent), kind.preamble)
     return entries
@@ -230,62 +212,45 @@ def _turn(entry: Entry) -> dict:
     settle(run)
     ran, waited = cpu(run.pid).since(before)
     window = crowd.window()
-    check(entry.server.name, crowd.count, sent, window, RTMP_FRAMING_BYTES if entry.server.dialect == "rtmp" else 0)
+    check(entry.server.name, crowd.count, sent, window)
     return {"cpu_us": ran / 1e3 / (window["bytes"] / MB), "waited": waited / max(ran + waited, 1), "share": ran / 1e9 / took,
             "per_read": window["bytes"] / window["reads"],
             "generator": (window["own_cpu_us"] - start["own_cpu_us"]) / 1e6 / took}
 
 
-def check(name: str, listeners: int, sent: int, window: dict, framing: int = 0) -> None:
-    """Raises an error if a listener was lost, or received less or more than the others, except `framing` bytes."""
+def check(name: str, listeners: int, sent: int, window: dict) -> None:
+    """Raises an error if a listener was lost, or received less or more than the others."""
     if window["open"] != listeners:
         raise Trouble(f"{name} closed {listeners - window['open']:,} of {listeners:,} listeners")
     least, most = window["least"], window["most"]
     if least < sent * ARRIVED_MIN:
         raise Trouble(f"{name}: a listener received {least:,} of {sent:,} bytes")
-    if most - least > framing:
+    if most != least:
         raise Trouble(f"{name}: a listener received {least:,} bytes, another {most:,}")
 
 
 def compare(name: str, received: bytes, sent: bytes, preamble: int) -> None:
     """Raises an error unless the body of a response, without its preamble, is a part of the source's bytes."""
-    body, _ = body_of(name, received)
-    end = place_of(name, body, sent) + len(body)
-    if not any(sent[:end].endswith(body[skipped:]) for skipped in {0, preamble}):
-        raise Trouble(f"{name}: a listener received other bytes than the source sent")
-
-
-def place_of(name: str, body: bytes, sent: bytes) -> int:
-    """The place in the source's bytes at which the body of a response begins, by the end of the body."""
+    body = body_of(name, received)
+    # The end of the body has its place in the source's bytes.
     tail = body[-COMPARED_BYTES_MIN // 2:]
-    found = sent.rfind(tail)
-    if found < 0:
+    end = sent.rfind(tail) + len(tail)
+    if tail not in sent or not any(sent[:end].endswith(body[skipped:]) for skipped in {0, preamble}):
         raise Trouble(f"{name}: a listener received other bytes than the source sent")
-    return found + len(tail) - len(body)
 
 
-def body_of(name: str, received: bytes) -> tuple[bytes, Callable[[int], int]]:
-    """The body of a response, and a function from a length of the body to the length of the response that has it."""
+def body_of(name: str, received: bytes) -> bytes:
+    """Returns the body of a response, without an incomplete chunk at its end."""
     head, _, body = received.partition(b"\r\n\r\n")
-    skipped = len(head) + 4
-    # Ends of chunks, in the body and in the response.
-    pieces: list[tuple[int, int]] = []
     if b"transfer-encoding: chunked" in head.lower():
-        body = _joined(name, body, skipped, pieces)
+        body = _joined(name, body)
     if len(body) < COMPARED_BYTES_MIN:
         raise Trouble(f"{name}: a listener received only {len(body):,} bytes")
-
-    def ends(length: int) -> int:
-        if not pieces:
-            return skipped + length
-        in_body, in_response = pieces[bisect_left(pieces, (length,))]
-        return in_response - (in_body - length)
-
-    return body, ends
+    return body
 
 
-def _joined(name: str, chunks: bytes, skipped: int, pieces: list[tuple[int, int]]) -> bytes:
-    """The content of chunks (RFC 9112, section 7.1), up to the last complete one. Adds the ends of each to `pieces`."""
+def _joined(name: str, chunks: bytes) -> bytes:
+    """Returns the content of chunks (RFC 9112, section 7.1), up to the last complete one."""
     at, body = 0, bytearray()
     while (line := chunks.find(b"\r\n", at)) >= 0:
         try:
@@ -296,7 +261,6 @@ def _joined(name: str, chunks: bytes, skipped: int, pieces: list[tuple[int, int]
         if end + 2 > len(chunks):
             break
         body += chunks[begin:end]
-        pieces.append((len(body), skipped + end))
         at = end + 2
     return bytes(body)
 
@@ -376,14 +340,13 @@ def _memory(bench: Bench, server: Server) -> list[float]:
 
 
 def storm_seconds(bench: Bench) -> float:
-    return sum(3 + (bench.rounds * 0.7 if _is_fast(server) else CONNECT_SECONDS_PEER)
-               for server in bench.servers_for("stream-storm"))
+    return len(bench.servers_for("stream-storm")) * (3 + bench.rounds * 0.7)
 
 
 def storm(bench: Bench, progress: Progress) -> Section:
     section = Section("stream-storm", f"live streams: {STORM_CROWD} listeners connect at once",
                       f"all connects in one loop; times from the first connect until a listener has its first byte of the MP3 stream; "
-                      f"{bench.rounds} rounds, icecast2 one, for at most {CONNECT_SECONDS_PEER} s",
+                      f"{bench.rounds} rounds",
                       ["server", "p50 ms", "all, ms", "all, slowest round", "without a byte", "CPU µs/listener"], samples={})
     for server in _streaming(bench, "stream-storm", Mp3):
         entry = Entry(server)
@@ -407,12 +370,11 @@ def storm(bench: Bench, progress: Progress) -> Section:
 def _storm(bench: Bench, progress: Progress, entry: Entry) -> None:
     server = entry.server
     with bench.running(server, HELLO) as run, sending_to(run, Mp3()) as source, listening_to(bench, run) as crowd:
-        rounds = bench.rounds if _is_fast(server) else 1
-        for number_of_round in range(1, rounds + 1):
-            progress.step(f"stream-storm: round {number_of_round} of {rounds}, {server.name}")
+        for number_of_round in range(1, bench.rounds + 1):
+            progress.step(f"stream-storm: round {number_of_round} of {bench.rounds}, {server.name}")
             with source.playing():
                 before = cpu(run.pid)
-                figures = crowd.connect(STORM_CROWD, 0, CONNECT_SECONDS_PEER)
+                figures = crowd.connect(STORM_CROWD, 0, STORM_SECONDS_MAX)
                 ran, _ = cpu(run.pid).since(before)
             entry.samples.append(figures | {"cpu_us": ran / 1e3 / STORM_CROWD})
             crowd.drop()
@@ -506,11 +468,6 @@ def split(bench: Bench, progress: Progress) -> Section:
     except (Trouble, ValueError) as trouble:
         section.failed("splitters", trouble, (SPLIT_BAR,))
     return section
-
-
-def _is_fast(server: Server) -> bool:
-    """Whether a server accepts connections as fast as they come."""
-    return isinstance(server, (Encke, StreamFloor))
 
 
 def _streaming(bench: Bench, section: str, kind: type[Media]) -> list[Server]:

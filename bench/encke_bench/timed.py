@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from .figures import BEFORE_BAR, Bar, Section, Verdict, judge, number, paired
-from .generators import Load, ab_closing, h2load_streams, openssl_resumed, wrk
+from .generators import Load, ab_closing, openssl_resumed, wrk
 from .machine import Trouble, cpu, stolen_seconds
 from .report import Progress
 from .servers import HELLO, IMAGE, KIB, KIB16, MIB64, Bench, Encke, Resource, Running, Server
@@ -34,14 +34,11 @@ class Workload:
     pipelined: bool = False
     closing: bool = False
     resumed: bool = False
-    streams: int = 0  # HTTP/2 with this many concurrent streams per connection
 
     @property
     def how(self) -> str:
         if self.resumed:
             return "openssl s_time -reuse: a new connection per request, one after the other, with the ticket of the first"
-        if self.streams:
-            return f"h2load -t1 -c{self.connections} -m{self.streams}"
         if self.closing and self.name.startswith("tls"):
             return f"ab -t SECONDS -c {self.connections}: a new connection and a full handshake per request, the server closes"
         if self.closing:
@@ -54,15 +51,11 @@ class Workload:
         """(program, Debian package)."""
         if self.resumed:
             return ("openssl", "openssl")
-        if self.streams:
-            return ("h2load", "nghttp2-client")
         return ("ab", "apache2-utils") if self.closing else ("wrk", "wrk")
 
     def load(self, bench: Bench, run: Running) -> Load:
         if self.resumed:
             return openssl_resumed(bench, run, bench.seconds)
-        if self.streams:
-            return h2load_streams(bench, run, self.connections, self.streams, bench.seconds)
         if self.closing:
             return ab_closing(bench, run, self.connections, bench.seconds)
         return wrk(bench, run, self.connections, bench.seconds, pipelined=self.pipelined)
@@ -90,15 +83,11 @@ WORKLOADS = (
     Workload("pingpong", "ping-pong, 13 bytes, c = 1", HELLO, 1, (_bar(1.12, "floor"),)),
 )
 
-# Without a floor: no program seals records with less than a TLS library. By CPU time, because it limits the handshakes per
+# Without a floor: no program performs a handshake with less than a TLS library. By CPU time, because it limits the handshakes per
 # second, and a generator needs more of it than a server.
 TLS_WORKLOADS = (
-    Workload("tls-keepalive", "TLS: 13 bytes, kept connections, c = 64", HELLO, 64, (_bar(0.9, "nginx"),)),
-    Workload("tls-16k", "TLS: 16 KiB, c = 64", KIB16, 64, (_bar(1.0, "nginx"),)),
-    Workload("tls-image", "TLS: 2,397,701 bytes, c = 16", IMAGE, 16, (_bar(1.0, "nginx"),)),
     Workload("tls-full", "TLS: a full handshake per request, c = 64", HELLO, 64, (_bar(1.0, "nginx"),), closing=True),
     Workload("tls-resumed", "TLS: a resumed session per request, c = 1", HELLO, 1, (_bar(1.0, "nginx"),), resumed=True),
-    Workload("tls-h2", "TLS: HTTP/2, 13 bytes, c = 64, m = 32", HELLO, 64, (_bar(1.0, "nginx"),), streams=32),
 )
 
 COLUMNS = ["server", "CPU µs/request", "requests/s", "÷ floor [95 %]", "÷ nginx [95 %]", "p50 µs", "p99 µs",
