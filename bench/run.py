@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import (agreement, cluster, console, counts, crowds, gateway, load, machine, plot, promises, push, report, servers,
+from encke_bench import (agreement, cluster, console, counts, crowds, gateway, load, machine, promises, push, report, servers,
                          stream, timed, tls, verdicts)
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
@@ -37,7 +37,7 @@ EXAMPLES = """
   bench/run.py --quick                              three rounds, fewer servers: a tendency in three minutes
   bench/run.py --only keepalive --backends uring    one workload, one back end
   bench/run.py --only keepalive,push-fan --servers none --against FILE    has a change made Encke slower?
-  bench/run.py --write                              everything, into bench/RESULTS*.md and results.svg
+  bench/run.py --write                              everything, into bench/RESULTS*.md
 """
 
 
@@ -226,7 +226,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow measurements")
     parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
                         "processes (as root), to measure wake-up latencies on a shared machine")
-    parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md, results.svg, "
+    parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md, "
                         "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md, RESULTS-cluster.md, RESULTS-gateway.md, RESULTS-console.md and RESULTS-live.md")
     parser.add_argument("--list", action="store_true", help="list the measurements and exit")
     options = parser.parse_args()
@@ -370,9 +370,7 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     written = []
     if requests:
         report.write_results(BENCH / "RESULTS.md", account, requests)
-        caption = f"{dict(account.facts)['machine']}; {account.date}; one worker on one core, generator on another"
-        plot.write_plot(BENCH / "results.svg", requests, caption)
-        written += ["RESULTS.md", "results.svg"]
+        written.append("RESULTS.md")
     if push:
         report.write_results(BENCH / "RESULTS-push.md", account, push)
         written.append("RESULTS-push.md")

@@ -12,13 +12,12 @@ import tempfile
 import threading
 import time
 import unittest
-import xml.etree.ElementTree as xml
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import run as program
-from encke_bench import agreement, console, counts, crowds, generators, holder, machine, plot, promises, push, report, servers, sources, stream, timed
+from encke_bench import agreement, console, counts, crowds, generators, holder, machine, promises, push, report, servers, sources, stream, timed
 from encke_bench.figures import BEFORE_BAR, Bar, Ratio, Section, judge, paired
 from encke_bench.machine import Cpu, Trouble
 
@@ -536,9 +535,8 @@ class Consoles(unittest.TestCase):
 
 class Reports(unittest.TestCase):
     def section(self) -> Section:
-        section = Section("keepalive", "13 bytes", "wrk", ["server", "CPU"], floor_bar=1.12)
+        section = Section("keepalive", "13 bytes", "wrk", ["server", "CPU"])
         section.rows = [["encke poll", "5.3"]]
-        section.points = {"encke poll": Ratio(1.05, 1.01, 1.1), "nginx": Ratio(1.4, 1.3, 1.5)}
         section.verdicts = [judge("13 bytes", "encke poll", Bar(1.12, "CPU ÷ floor"), Ratio(1.05, 1.01, 1.1))]
         section.failed("encke uring", "no ring", (Bar(1.12, "CPU ÷ floor"),))
         section.failed_row(["encke uring"])
@@ -554,13 +552,6 @@ class Reports(unittest.TestCase):
         self.assertIn("| 13 bytes | CPU ÷ floor ≤ 1.12 | 1.05 [1.01–1.10] met | failed **missed** |", text)
         self.assertIn("- encke uring: no ring", text)
         self.assertIn("| command | `bench/run.py --write` |", text)
-
-    def test_the_plot_is_xml_with_a_lane_for_each_server_it_has(self):
-        with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / "results.svg"
-            self.assertTrue(plot.write_plot(path, [self.section()], "a < b & c"))
-            titles = [node.text for node in xml.parse(path).iter("{http://www.w3.org/2000/svg}title")]
-        self.assertEqual(titles, ["encke poll: 1.05 [1.01–1.10]", "nginx: 1.40 [1.30–1.50]"])
 
     def test_every_timed_workload_has_a_bar_against_the_floor(self):
         for workload in timed.WORKLOADS:

@@ -11,7 +11,7 @@
                   ├── servers     servers and resources
                   ├── generators  wrk, ab, h2load, openssl, and a child that holds connections
                   ├── machine     cores, sessions, processes, counters of the kernel
-                  └── figures ──► report, plot
+                  └── figures ──► report
 
 Encke installs and imports nothing from here. The bench needs only python3's standard library and Debian packages.
 """

@@ -79,7 +79,7 @@ def judge(section: str, server: str, bar: Bar, value: Ratio | float, *, rounds: 
 
 @dataclass
 class Section:
-    """The outcome of a workload: a table for people, verdicts on Encke, and ratios to the floor for the plot."""
+    """The outcome of a workload: a table for people, and verdicts on Encke."""
 
     name: str
     title: str
@@ -88,8 +88,6 @@ class Section:
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    points: dict[str, Ratio] = field(default_factory=dict)
-    floor_bar: float | None = None
     samples: object = None
 
     def failed(self, server: str, reason: Exception | str, bars: tuple[Bar, ...] = ()) -> None:

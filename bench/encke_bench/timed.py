@@ -168,7 +168,6 @@ def sample(bench: Bench, workload: Workload, run: Running) -> Sample:
 
 def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
     section = Section(workload.name, workload.title, workload.how, COLUMNS,
-                      floor_bar=next((bar.limit for bar in workload.bars if bar.against == "floor"), None),
                       samples={e.server.name: [vars(sample) for sample in e.samples] for e in entries})
     whole = {entry.server.name: entry for entry in entries if not entry.failure}
     for entry in entries:
@@ -184,8 +183,6 @@ def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
             section.rows.append(_row(entry, ratios))
             if entry.errors():
                 section.notes.append(f"{name}: the generator counted {entry.errors()} errors")
-        if "floor" in ratios:
-            section.points[name] = ratios["floor"]
         if isinstance(entry.server, Encke) and not entry.server.only and not entry.server.earlier:
             section.verdicts += _verdicts(bench, workload, entry, ratios)
     section.notes += disturbances([sample for entry in entries for sample in entry.samples])
