@@ -36,7 +36,6 @@ NONE = "none"
 EXAMPLES = """
   bench/run.py --quick                              three rounds, fewer servers: a tendency in three minutes
   bench/run.py --only keepalive --backends uring    one workload, one back end
-  bench/run.py --only keepalive,push-fan --servers none --against FILE    has a change made Encke slower?
   bench/run.py --write                              everything, into bench/RESULTS*.md
 """
 
@@ -147,7 +146,6 @@ def main() -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     plan = _plan(options)
-    _comparable(options, plan)
     chosen = _servers(options)
     _require(plan, chosen)
     encke = _encke(options, chosen, plan)
@@ -221,8 +219,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N",
                         help="seed for the order of the rounds (default: the time)")
     parser.add_argument("--encke", type=Path, metavar="FILE", help="Encke's binary (default: the release build)")
-    parser.add_argument("--against", type=Path, metavar="FILE", help="an earlier binary of Encke, measured in the same rounds; with bars "
-                        "in the timed workloads and push-fan")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow measurements")
     parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
                         "processes (as root), to measure wake-up latencies on a shared machine")
@@ -230,8 +226,6 @@ def _options() -> argparse.Namespace:
                         "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md, RESULTS-cluster.md, RESULTS-gateway.md, RESULTS-console.md and RESULTS-live.md")
     parser.add_argument("--list", action="store_true", help="list the measurements and exit")
     options = parser.parse_args()
-    if options.against and options.write:
-        parser.error("--against compares two versions and cannot be combined with --write")
     if options.quick and options.write:
         parser.error("--quick gives no verdicts and cannot be combined with --write")
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS_FOR_VERDICT)
@@ -260,24 +254,11 @@ def _plan(options: argparse.Namespace) -> list[Measurement]:
     return [entry for entry in PLAN if entry.name in wanted]
 
 
-def _comparable(options: argparse.Namespace, plan: list[Measurement]) -> None:
-    """Only these measurements compare with an earlier binary; in others the bars of the present binary would apply to both."""
-    known = [*(workload.name for workload in timed.WORKLOADS), "push-fan"]
-    other = [entry.name for entry in plan if entry.name not in known]
-    if options.against and other:
-        raise Trouble(f"--against cannot measure {', '.join(other)}: name some of {', '.join(known)} with --only")
-
-
 def _servers(options: argparse.Namespace) -> list[servers.Server]:
     wanted = _names("--servers", options.servers, PEER_NAMES) | _names("--backends", options.backends, BACKENDS)
     chosen = [server for server in SERVERS if server.peer in wanted]
     if options.quick:
         chosen = [server for server in chosen if not server.variant]
-    if options.against:
-        if not os.access(options.against, os.X_OK):
-            raise Trouble(f"--against {options.against} is not a program")
-        earlier = options.against.resolve()
-        chosen += [server.by_earlier(earlier) for server in chosen if isinstance(server, Encke)]
     if not chosen:
         raise Trouble("no server to measure: name some with --servers or --backends")
     return chosen
@@ -334,10 +315,7 @@ def _versions(chosen: list[servers.Server], programs: servers.Programs) -> list[
     versions = {}
     for server in chosen:
         kind = {servers.PushFloor: ", push", servers.StreamFloor: ", live streams"}.get(type(server), "")
-        name = server.peer + kind
-        if isinstance(server, Encke):
-            name = "encke, before" if server.earlier else "encke"
-        versions.setdefault(name, server.version(programs))
+        versions.setdefault("encke" if isinstance(server, Encke) else server.peer + kind, server.version(programs))
     return list(versions.items())
 
 

@@ -18,7 +18,7 @@ from unittest import mock
 
 import run as program
 from encke_bench import agreement, console, counts, crowds, generators, holder, machine, promises, push, report, servers, sources, stream, timed
-from encke_bench.figures import BEFORE_BAR, Bar, Ratio, Section, judge, paired
+from encke_bench.figures import Bar, Ratio, Section, judge, paired
 from encke_bench.machine import Cpu, Trouble
 
 AB = """Server Software:        nginx/1.22.1
@@ -420,15 +420,6 @@ class PushVerdicts(unittest.TestCase):
         encke.failure = "encke uring: 3 lost in a run of fan"
         self.assertEqual([met for _, met in self.verdicts(encke, [encke], encke)], [False] * 3)
 
-    def test_a_binary_is_compared_with_the_earlier_one_on_the_same_back_end(self):
-        now = self.entry(servers.Encke("uring"), 6.6)
-        before = self.entry(now.server.by_earlier(Path("/nowhere/encke")), 6.0)
-        other = self.entry(servers.Encke("epoll-edge").by_earlier(Path("/nowhere/encke")), 9.0)
-        alike = [now, before, other]
-        self.assertEqual(self.verdicts(now, alike, now), [(str(BEFORE_BAR), False)])
-        self.assertEqual(self.verdicts(before, alike, before), [])
-        self.assertIsNone(now.server.earlier)
-
     def test_push_servers_take_part_in_push_and_the_others_do_not(self):
         for server in servers.SERVERS:
             if set(server.only) & {*servers.GATEWAY, *servers.STREAM}:
@@ -586,19 +577,8 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("cargo build --release", text)
 
-    def test_a_quick_run_and_a_comparison_with_an_earlier_binary_cannot_be_written(self):
+    def test_a_quick_run_cannot_be_written(self):
         self.assertEqual(self.outcome("--quick", "--write")[0], 2)
-        self.assertEqual(self.outcome("--against", "encke", "--write")[0], 2)
-
-    def test_the_error_for_a_missing_earlier_binary_names_it(self):
-        code, text = self.outcome("--only", "keepalive", "--against", "/nowhere/earlier")
-        self.assertEqual(code, 1)
-        self.assertIn("--against /nowhere/earlier", text)
-
-    def test_an_earlier_binary_is_measured_only_where_it_has_a_bar(self):
-        code, text = self.outcome("--only", "keepalive,memory", "--against", sys.executable)
-        self.assertEqual(code, 1)
-        self.assertIn("--against cannot measure memory: name some of keepalive, ", text)
 
     def test_the_list_is_the_plan(self):
         self.assertEqual(self.outcome("--list")[0], 0)

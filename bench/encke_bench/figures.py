@@ -54,10 +54,6 @@ class Bar:
         return value >= self.limit if self.at_least else value <= self.limit
 
 
-# For a change that must not make anything slower: `bench/run.py --against FILE`.
-BEFORE_BAR = Bar(1.02, "CPU ÷ before", "before")
-
-
 @dataclass(frozen=True)
 class Verdict:
     section: str

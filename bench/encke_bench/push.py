@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .figures import BEFORE_BAR, Bar, Ratio, Section, Verdict, judge, number, paired
+from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
 from .machine import Process, Trouble, cpu, read_line, rss_bytes
 from .report import Progress
 from .servers import HELLO, Bench, Encke, Running, Server
@@ -240,8 +240,6 @@ def _fan_row(section: Section, bench: Bench, title: str, entry: Entry, alike: li
     values = (floor, nchan, spread) if entry is stream else (by_stream,)
     for bar, value in zip(bars, values, strict=True):
         _judge(section, bench, title, entry, bar, value)
-    if isinstance(entry.server, Encke):
-        _judge(section, bench, title, entry, BEFORE_BAR, _ratio(entry, alike, entry.server.before, "cpu_us"))
 
 
 def sustained_seconds(bench: Bench) -> float:
@@ -418,7 +416,7 @@ def _judge(section: Section, bench: Bench, crowd: str, entry: Entry, bar: Bar, v
 
 
 def _if_ours(entry: Entry, *bars: Bar) -> tuple[Bar, ...]:
-    return bars if isinstance(entry.server, Encke) and not entry.server.earlier else ()
+    return bars if isinstance(entry.server, Encke) else ()
 
 
 def _failed(section: Section, entry: Entry, crowd: str, bars: tuple[Bar, ...]) -> None:

@@ -5,7 +5,6 @@ is common to all. The floor (`floor/epl.c`) is not an HTTP server: it counts emp
 restarted for each resource.
 """
 
-import copy
 import hashlib
 import http.client
 import os
@@ -248,9 +247,6 @@ class Encke(Server):
     transports = TRANSPORTS
     token = PUBLISHER_TOKEN
 
-    # An earlier binary, which is measured as `before NAME`; None for the binary under test.
-    earlier: Path | None = None
-
     def __init__(self, backend: str, *, name: str = "", settings: str = "encke.toml", only: tuple[str, ...] = (),
                  variant: bool = False):
         self.backend = backend
@@ -263,22 +259,11 @@ class Encke(Server):
 
     def command(self, place: Place) -> list[str]:
         settings = _fill(self._settings, place)
-        return [str(self.earlier or place.programs.encke), "serve", str(place.root), "-l", f"127.0.0.1:{place.port}", "-w", "1",
+        return [str(place.programs.encke), "serve", str(place.root), "-l", f"127.0.0.1:{place.port}", "-w", "1",
                 "--backend", self.backend, "-c", str(settings), "--admin", "127.0.0.1:0"]
 
     def version(self, programs: Programs) -> str:
-        return _first_line([str(self.earlier or programs.encke), "--version"])
-
-    @property
-    def before(self) -> str:
-        """The name of this configuration with an earlier binary."""
-        return f"before {self.name}"
-
-    def by_earlier(self, binary: Path) -> "Encke":
-        """Returns this configuration with an earlier binary."""
-        other = copy.copy(self)
-        other.name, other.peer, other.earlier = self.before, self.before, binary
-        return other
+        return _first_line([str(programs.encke), "--version"])
 
 
 class SecureEncke(Encke):
@@ -291,7 +276,7 @@ class SecureEncke(Encke):
 
     def command(self, place: Place) -> list[str]:
         settings = _fill(self._settings, place)
-        return [str(self.earlier or place.programs.encke), "serve", "-w", "1", "--backend", self.backend, "-c", str(settings),
+        return [str(place.programs.encke), "serve", "-w", "1", "--backend", self.backend, "-c", str(settings),
                 "--admin", "127.0.0.1:0", "--open"]
 
 

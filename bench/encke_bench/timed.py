@@ -12,7 +12,7 @@ import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from .figures import BEFORE_BAR, Bar, Section, Verdict, judge, number, paired
+from .figures import Bar, Section, Verdict, judge, number, paired
 from .generators import Load, ab_closing, openssl_resumed, wrk
 from .machine import Trouble, cpu, stolen_seconds
 from .report import Progress
@@ -174,8 +174,6 @@ def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
         name = entry.server.name
         ratios = {base: paired(entry.cpu(), whole[base].cpu())
                   for base in ("floor", "nginx") if name in whole and base in whole and base != name}
-        if isinstance(entry.server, Encke) and name in whole and entry.server.before in whole:
-            ratios["before"] = paired(entry.cpu(), whole[entry.server.before].cpu())
         if entry.failure:
             section.failed(name, entry.failure)
             section.failed_row([name])
@@ -183,7 +181,7 @@ def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
             section.rows.append(_row(entry, ratios))
             if entry.errors():
                 section.notes.append(f"{name}: the generator counted {entry.errors()} errors")
-        if isinstance(entry.server, Encke) and not entry.server.only and not entry.server.earlier:
+        if isinstance(entry.server, Encke) and not entry.server.only:
             section.verdicts += _verdicts(bench, workload, entry, ratios)
     section.notes += disturbances([sample for entry in entries for sample in entry.samples])
     return section
@@ -210,7 +208,7 @@ def _verdicts(bench: Bench, workload: Workload, entry: Entry, ratios: dict) -> l
         reason = "failed" if entry.failure else "errors"
         return [Verdict(workload.title, str(bar), name, reason, False) for bar in workload.bars]
     return [judge(workload.title, name, bar, ratios[bar.against], rounds=bench.rounds)
-            for bar in (*workload.bars, BEFORE_BAR) if bar.against in ratios]
+            for bar in workload.bars if bar.against in ratios]
 
 
 def _row(entry: Entry, ratios: dict) -> list[str]:
