@@ -392,6 +392,22 @@ class Choir:
                     request = publisher.recv(4096)
 
 
+class TimedVerdicts(unittest.TestCase):
+    def verdicts(self, workload: timed.Workload, *taking_part: servers.Server) -> list[str]:
+        sample = timed.Sample(10.0, 100.0, None, None, 0.0, 0.0, 1.0, 0)
+        entries = [timed.Entry(server, samples=[sample] * 10) for server in taking_part]
+        section = timed._section(mock.Mock(rounds=10), workload, entries)
+        return [f"{verdict.server}: {verdict.bar}" for verdict in section.verdicts]
+
+    def test_bars_apply_to_encke_with_and_without_tls_but_not_to_its_variants(self):
+        nginx, encke = (next(server for server in servers.SERVERS if server.name == name and server.scheme == "https")
+                        for name in ("nginx", "encke uring"))
+        self.assertEqual(self.verdicts(timed.TLS_WORKLOADS[0], nginx, encke), ["encke uring: CPU ÷ nginx ≤ 1"])
+        plain = [server for server in servers.SERVERS if server.takes_part("keepalive")]
+        judged = self.verdicts(timed.WORKLOADS[0], *plain)
+        self.assertEqual(judged, [f"encke {backend}: {bar}" for backend in servers.BACKENDS for bar in timed.WORKLOADS[0].bars])
+
+
 class PushVerdicts(unittest.TestCase):
     def entry(self, server: servers.Server, cpu_us: float, transport: str = "sse") -> push.Entry:
         sample = {name: 1e6 for name in ("first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns")}

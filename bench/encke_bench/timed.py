@@ -181,7 +181,7 @@ def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
             section.rows.append(_row(entry, ratios))
             if entry.errors():
                 section.notes.append(f"{name}: the generator counted {entry.errors()} errors")
-        if isinstance(entry.server, Encke) and not entry.server.only:
+        if isinstance(entry.server, Encke) and not entry.server.variant:
             section.verdicts += _verdicts(bench, workload, entry, ratios)
     section.notes += disturbances([sample for entry in entries for sample in entry.samples])
     return section
