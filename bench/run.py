@@ -33,6 +33,10 @@ QUICK_BACKENDS = "epoll-edge,uring"
 QUICK_PEERS = "floor,nginx,nchan,icecast2"
 NONE = "none"
 
+# The page of each kind of measurement; all others are in RESULTS.md.
+PAGES = {"RESULTS-agreement.md": ("push-agreement",), "RESULTS-push.md": PUSH, "RESULTS-tls.md": TLS, "RESULTS-load.md": LOAD,
+         "RESULTS-cluster.md": CLUSTER, "RESULTS-gateway.md": GATEWAY, "RESULTS-console.md": CONSOLE, "RESULTS-live.md": STREAM}
+
 EXAMPLES = """
   bench/run.py --quick                              three rounds, fewer servers: a tendency in three minutes
   bench/run.py --only keepalive --backends uring    one workload, one back end
@@ -222,8 +226,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow measurements")
     parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
                         "processes (as root), to measure wake-up latencies on a shared machine")
-    parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md, "
-                        "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md, RESULTS-cluster.md, RESULTS-gateway.md, RESULTS-console.md and RESULTS-live.md")
+    parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md and "
+                        f"{', '.join(PAGES)}")
     parser.add_argument("--list", action="store_true", help="list the measurements and exit")
     options = parser.parse_args()
     if options.quick and options.write:
@@ -335,45 +339,16 @@ def _keep_samples(sections: list[Section]) -> None:
 
 def _write(account: report.Account, sections: list[Section]) -> None:
     """Writes one page per kind of section, so that each kind can be measured separately."""
-    agreement_sections = [section for section in sections if section.name == "push-agreement"]
-    push = [section for section in sections if section.name.startswith("push-") and section not in agreement_sections]
-    tls_sections = [section for section in sections if section.name in TLS]
-    load_sections = [section for section in sections if section.name in LOAD]
-    cluster_sections = [section for section in sections if section.name in CLUSTER]
-    gateway_sections = [section for section in sections if section.name in GATEWAY]
-    console_sections = [section for section in sections if section.name in CONSOLE]
-    live_sections = [section for section in sections if section.name in STREAM]
-    others = live_sections + console_sections + gateway_sections + push + agreement_sections + tls_sections + load_sections + cluster_sections
-    requests = [section for section in sections if section not in others]
-    written = []
-    if requests:
-        report.write_results(BENCH / "RESULTS.md", account, requests)
-        written.append("RESULTS.md")
-    if push:
-        report.write_results(BENCH / "RESULTS-push.md", account, push)
-        written.append("RESULTS-push.md")
-    if agreement_sections:
-        report.write_results(BENCH / "RESULTS-agreement.md", account, agreement_sections)
-        written.append("RESULTS-agreement.md")
-    if tls_sections:
-        report.write_results(BENCH / "RESULTS-tls.md", account, tls_sections)
-        written.append("RESULTS-tls.md")
-    if load_sections:
-        report.write_results(BENCH / "RESULTS-load.md", account, load_sections)
-        written.append("RESULTS-load.md")
-    if cluster_sections:
-        report.write_results(BENCH / "RESULTS-cluster.md", account, cluster_sections)
-        written.append("RESULTS-cluster.md")
-    if gateway_sections:
-        report.write_results(BENCH / "RESULTS-gateway.md", account, gateway_sections)
-        written.append("RESULTS-gateway.md")
-    if console_sections:
-        report.write_results(BENCH / "RESULTS-console.md", account, console_sections)
-        written.append("RESULTS-console.md")
-    if live_sections:
-        report.write_results(BENCH / "RESULTS-live.md", account, live_sections)
-        written.append("RESULTS-live.md")
-    print("Written: " + ", ".join(f"bench/{name}" for name in written))
+    pages: dict[str, list[Section]] = {}
+    for section in sections:
+        pages.setdefault(page_of(section.name), []).append(section)
+    for page, of in pages.items():
+        report.write_results(BENCH / page, account, of)
+    print("Written: " + ", ".join(f"bench/{page}" for page in pages))
+
+
+def page_of(section: str) -> str:
+    return next((page for page, names in PAGES.items() if section in names), "RESULTS.md")
 
 
 def _command() -> str:

@@ -604,10 +604,12 @@ class CommandLine(unittest.TestCase):
         self.assertTrue(variants <= set(names))
 
     def test_every_measurement_is_written_to_the_page_of_its_kind(self):
-        for kind, page in (("load-", servers.LOAD), ("tls-", servers.TLS), ("cluster-", servers.CLUSTER), ("gateway-", servers.GATEWAY),
-                           ("console-", servers.CONSOLE), ("stream-", servers.STREAM)):
-            named = {entry.name for entry in program.PLAN if entry.name.startswith(kind)}
-            self.assertEqual(named, set(page))
+        kinds = {"push": "-push", "tls": "-tls", "load": "-load", "cluster": "-cluster", "gateway": "-gateway", "console": "-console",
+                 "stream": "-live"}
+        for entry in program.PLAN:
+            kind = "-agreement" if entry.name == "push-agreement" else kinds.get(entry.name.partition("-")[0], "")
+            self.assertEqual(program.page_of(entry.name), f"RESULTS{kind}.md", entry.name)
+        self.assertTrue({name for names in program.PAGES.values() for name in names} <= {entry.name for entry in program.PLAN})
 
 
 if __name__ == "__main__":

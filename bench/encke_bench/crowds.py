@@ -129,12 +129,12 @@ def _judge_if_ours(section: Section, server: Server, bar: Bar, value: float) -> 
         section.verdicts.append(judge(section.title, server.name, bar, value))
 
 
-def settle(run: Running) -> None:
+def settle(run: Running, step: float = SETTLE_STEP, seconds_max: float = SETTLE_SECONDS_MAX) -> None:
     """Returns once the server has used no CPU for a moment."""
-    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    deadline = time.monotonic() + seconds_max
     before = cpu(run.pid)
     while time.monotonic() < deadline:
-        time.sleep(SETTLE_STEP)
+        time.sleep(step)
         now = cpu(run.pid)
         if now.since(before)[0] == 0:
             return

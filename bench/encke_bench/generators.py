@@ -8,7 +8,6 @@ every server. h2load sends an exact number of requests, as instruction and syste
 import json
 import re
 import resource
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .machine import Process, Trouble, last_words
+from .machine import Process, Trouble, ask, last_words
 from .servers import Bench, Running, located
 
 LUA = Path(__file__).resolve().parent / "wrk"
@@ -164,10 +163,7 @@ class Holder:
         return self._ask("alive")
 
     def _ask(self, command: str) -> int:
-        self._process.stdin.write(f"{command}\n".encode())
-        self._process.stdin.flush()
-        ready, _, _ = select.select([self._process.stdout], [], [], HOLD_SECONDS_MAX)
-        answer = self._process.stdout.readline() if ready else b""
+        answer = ask(self._process, command, HOLD_SECONDS_MAX)
         if not answer:
             raise Trouble(f"the process that holds the connections did not respond to {command!r}{self._process.last_words()}")
         return int(answer)

@@ -12,14 +12,14 @@ figure and is a failure.
 import json
 import statistics
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .crowds import settle
 from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
-from .machine import Process, Trouble, cpu, read_line, rss_bytes
+from .machine import Process, Trouble, ask, cpu, rss_bytes
 from .report import Progress
 from .servers import HELLO, Bench, Encke, Running, Server
 
@@ -83,10 +83,7 @@ class Paced:
         return figures
 
     def _step(self) -> dict:
-        with suppress(BrokenPipeError):  # the process has ended: below, its missing output raises an error with its last words
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
-        answer = read_line(self._process.stdout, ANSWER_SECONDS_MAX)
+        answer = ask(self._process, "", ANSWER_SECONDS_MAX)
         if not answer:
             raise Trouble(f"{self._run.server.name}: the crowd returned no figures{self._process.last_words()}")
         return json.loads(answer)
@@ -183,15 +180,8 @@ def _sample(crowd: Crowd, entry: Entry) -> dict:
 
 
 def _rest(run: Running) -> None:
-    """Returns once the server has used no CPU for a moment, so that work of one run is not counted in the next."""
-    deadline = time.monotonic() + REST_SECONDS_MAX
-    before = cpu(run.pid)
-    while time.monotonic() < deadline:
-        time.sleep(REST_STEP)
-        now = cpu(run.pid)
-        if now.since(before)[0] == 0:
-            return
-        before = now
+    """Returns once the server is idle, so that work of one run is not counted in the next."""
+    settle(run, REST_STEP, REST_SECONDS_MAX)
 
 
 def fan_seconds(bench: Bench) -> float:

@@ -15,13 +15,13 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .crowds import settle
 from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
-from .machine import Process, Trouble, cpu, dirty_bytes, read_line
+from .machine import Process, Trouble, ask, cpu, dirty_bytes
 from .report import Progress
 from .servers import BENCH, HELLO, STREAM_PATH, Bench, Encke, Running, Server
 from .sources import LiveSource, Media, Mp3, TransportStream
@@ -93,10 +93,7 @@ class Listeners:
         return self._received.read_bytes()
 
     def _told(self, command: str) -> dict:
-        with suppress(BrokenPipeError):  # the process has ended: below, its missing output raises an error with its last words
-            self._process.stdin.write(f"{command}\n".encode())
-            self._process.stdin.flush()
-        answer = read_line(self._process.stdout, ANSWER_SECONDS_MAX)
+        answer = ask(self._process, command, ANSWER_SECONDS_MAX)
         if not answer:
             raise Trouble(f"{self._run.server.name}: the listeners returned no figures{self._process.last_words()}")
         return json.loads(answer)
