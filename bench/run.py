@@ -110,7 +110,7 @@ PLAN: tuple[Measurement, ...] = (
                 verdicts.measure, (), quick=False),
     Measurement("cluster-cost", "cluster: cost of a delivery, and of a consumed message", cluster.seconds_of, cluster.cost,
                 (NATS,), quick=False),
-    *(Measurement(workload.name, workload.title, functools.partial(gateway.timed_seconds, workload),
+    *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
                   functools.partial(gateway.timed, workload), (NGINX, WRK, *((PHP,) if workload.name in servers.GATEWAY_PHP else ())),
                   quick=False)
       for workload in gateway.TIMED),

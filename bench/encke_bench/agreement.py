@@ -27,7 +27,7 @@ from .crowds import settle
 from .figures import Bar, Ratio, Section, judge, number, paired
 from .machine import Trouble, read_line
 from .report import Progress
-from .servers import HELLO, Bench, Encke, Running, Server
+from .servers import HELLO, Bench, Running, Server
 
 # Subscribers, messages, and messages per second: slow enough that all subscribers have a message before the other program sends
 # its next. Both crowds are in one process of the server, which has 20,000 descriptors. The first 16 messages on a connection

@@ -5,15 +5,17 @@ A count per request is the difference between a long and a short run of the same
 so that start-up, connections and shut-down cancel out.
 """
 
+import functools
 import re
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 
 from .figures import Bar, Section, judge
 from .generators import BROWSER_FIELDS, h2load
 from .machine import Trouble, last_words
 from .report import Progress
-from .servers import HELLO, KIB16, Bench, Encke, Resource, Server, located
+from .servers import HELLO, KIB16, Bench, Encke, Resource, Running, Server, located
 
 INSTRUCTION_RUNS = (200, 2_200)
 CALL_RUNS = (2_000, 12_000)
@@ -90,15 +92,14 @@ def calls(bench: Bench, progress: Progress) -> Section:
             progress.step(f"calls: {server.name}, {resource.name}")
             bars = _calls_bars(server, resource)
             try:
-                by_name = _calls(bench, server, resource)
+                by_name = calls_per_request(bench, CALL_RUNS, 64, functools.partial(bench.running, server, resource))
             except (Trouble, OSError) as trouble:
                 section.failed(server.name, trouble, bars)
                 row += ["failed", ""]
                 continue
-            total = sum(by_name.values())
-            which = " ".join(f"{name} {count:.2f}" for name, count in by_name.items() if count >= 0.005)
-            row += [f"{total:.2f}", which]
-            section.verdicts += [judge(section.title, server.name, bar, round(total, 2)) for bar in bars]
+            total = round(sum(by_name.values()), 2)
+            row += [f"{total:.2f}", spelled(by_name)]
+            section.verdicts += [judge(section.title, server.name, bar, total) for bar in bars]
         section.rows.append(row)
     return section
 
@@ -113,18 +114,22 @@ def _calls_bars(server: Server, resource: Resource) -> tuple[Bar, ...]:
     return (URING_CALLS_BAR if server.backend == "uring" else EPOLL_CALLS_BAR,)
 
 
-def _calls(bench: Bench, server: Server, resource: Resource) -> dict[str, float]:
-    """System calls per request by name, most frequent first."""
+def calls_per_request(bench: Bench, runs: tuple[int, int], connections: int,
+                      running: Callable[..., AbstractContextManager[Running]]) -> dict[str, float]:
+    """System calls per request by name, most frequent first. `running` starts the server as `Bench.running` does."""
     under = (located("strace", "strace"), "-f", "-c", "-o", "@STATE@/calls")
     counted = []
-    for requests in CALL_RUNS:
-        with bench.running(server, resource, under=under, traced=True) as run:
-            h2load(bench, run, requests, 64)
+    for requests in runs:
+        with running(under=under, traced=True) as run:
+            h2load(bench, run, requests, connections)
         counted.append(read_strace_summary((run.process.log.parent / "calls").read_text()))
     short, long = counted
-    more = CALL_RUNS[1] - CALL_RUNS[0]
-    by_name = {name: (long.get(name, 0) - short.get(name, 0)) / more for name in long}
+    by_name = {name: (count - short.get(name, 0)) / (runs[1] - runs[0]) for name, count in long.items()}
     return dict(sorted(by_name.items(), key=lambda item: -item[1]))
+
+
+def spelled(by_name: dict[str, float]) -> str:
+    return " ".join(f"{name} {count:.2f}" for name, count in by_name.items() if count >= 0.005)
 
 
 def read_strace_summary(text: str) -> dict[str, int]:

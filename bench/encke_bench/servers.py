@@ -91,9 +91,9 @@ class Programs:
 class Server:
     """Base of the table's entries.
 
-    `peer` is the name for --servers or --backends; `only` lists its sections (empty for all except push and TLS); `variant`
-    excludes it from quick runs; `callgrind` tells whether valgrind can run it; `connections_max` is its limit here; `dialect`
-    and `transports` configure the crowd.
+    `peer` is the name for --servers or --backends; `only` lists its sections (empty for all sections of files without TLS); a
+    `variant` has no bars and is not in quick runs; `callgrind` tells whether valgrind can run it; `connections_max` is its
+    limit here; `dialect` and `transports` configure the crowd.
     """
 
     name: str
@@ -139,10 +139,20 @@ class Server:
         raise NotImplementedError
 
 
-class Floor(Server):
-    """The minimum of a readiness loop: no HTTP, one receive, one fixed response."""
+class CompiledFloor(Server):
+    """A C program of bench/floor/, the minimum of its kind of server."""
 
     name = peer = "floor"
+    source: str
+
+    def version(self, programs: Programs) -> str:
+        return f"bench/floor/{self.source}, cc -O2, sha256 {_digest((BENCH / 'floor' / self.source).read_bytes())[:12]}"
+
+
+class Floor(CompiledFloor):
+    """The minimum of a readiness loop: no HTTP, one receive, one fixed response."""
+
+    source = "epl.c"
     # One send up to this size, sendfile above it: whichever is faster (the limit was measured near 8 KiB).
     MEMORY_MAX = 6_000
 
@@ -155,14 +165,11 @@ class Floor(Server):
             argv += [how, str(place.root / place.resource.name)]
         return [*argv, str(place.port)]
 
-    def version(self, programs: Programs) -> str:
-        return f"bench/floor/epl.c, cc -O2, sha256 {_digest((BENCH / 'floor/epl.c').read_bytes())[:12]}"
 
-
-class PushFloor(Server):
+class PushFloor(CompiledFloor):
     """The minimum of a push server: one send() for each descriptor of an array."""
 
-    name = peer = "floor"
+    source = "rawpush.c"
     only = PUSH
     dialect = "rawpush"
     transports = ("sse", "poll")
@@ -176,14 +183,11 @@ class PushFloor(Server):
     def speaking(self, transport: str) -> Server:
         return PushFloor("lp") if transport == "poll" else self
 
-    def version(self, programs: Programs) -> str:
-        return f"bench/floor/rawpush.c, cc -O2, sha256 {_digest((BENCH / 'floor/rawpush.c').read_bytes())[:12]}"
 
-
-class StreamFloor(Server):
+class StreamFloor(CompiledFloor):
     """The minimum of a server of live streams: gathered bytes, one send() for each descriptor of an array."""
 
-    name = peer = "floor"
+    source = "rawstream.c"
     only = STREAM[:4]
     dialect = "rawstream"
 
@@ -195,9 +199,6 @@ class StreamFloor(Server):
 
     def sending(self, gather_ms: int) -> Server:
         return StreamFloor(gather_ms)
-
-    def version(self, programs: Programs) -> str:
-        return f"bench/floor/rawstream.c, cc -O2, sha256 {_digest((BENCH / 'floor/rawstream.c').read_bytes())[:12]}"
 
 
 class Templated(Server):
@@ -225,7 +226,15 @@ class Templated(Server):
         return line.split(" - http")[0]
 
 
-class Nchan(Templated):
+class Nginx(Templated):
+    """nginx with one of the settings files."""
+
+    def __init__(self, template: str, **how):
+        super().__init__(how.pop("name", "nginx"), "nginx", how.pop("package", "nginx"), template,
+                         ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], **how)
+
+
+class Nchan(Nginx):
     """nginx with the push module from its Debian package."""
 
     dialect = "nchan"
@@ -282,24 +291,19 @@ class SecureEncke(Encke):
 
 SERVERS: tuple[Server, ...] = (
     Floor(),
-    Templated("nginx", "nginx", "nginx", "nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-              paths={HELLO.name: "/plain"}),
+    Nginx("nginx.conf", paths={HELLO.name: "/plain"}),
     Templated("h2o", "h2o", "h2o", "h2o.conf", ["-m", "worker", "-c", "@SETTINGS@"]),
     Templated("lighttpd", "lighttpd", "lighttpd", "lighttpd.conf", ["-D", "-f", "@SETTINGS@"],
               connections_max=DESCRIPTORS // 2),
     *(Encke(backend) for backend in BACKENDS),
     Encke("epoll-edge", name="encke, access log", settings="encke-log.toml", only=("keepalive",), variant=True),
     PushFloor(),
-    Nchan("nchan", "nginx", "libnginx-mod-nchan", "nchan.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-          only=PUSH),
+    Nchan("nchan.conf", name="nchan", package="libnginx-mod-nchan", only=PUSH),
     *(Encke(backend, settings="encke-push.toml", only=PUSH) for backend in BACKENDS[:2]),
-    Templated("nginx", "nginx", "nginx", "nginx-tls.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-              only=TLS, paths={HELLO.name: "/plain"}, scheme="https"),
+    Nginx("nginx-tls.conf", only=TLS, paths={HELLO.name: "/plain"}, scheme="https"),
     *(SecureEncke(backend) for backend in BACKENDS[:2]),
-    Templated("nginx", "nginx", "nginx", "gateway-nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-              only=GATEWAY_HTTP),
-    Templated("nginx", "nginx", "nginx", "gateway-nginx-php.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-              only=GATEWAY_PHP),
+    Nginx("gateway-nginx.conf", only=GATEWAY_HTTP),
+    Nginx("gateway-nginx-php.conf", only=GATEWAY_PHP),
     Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
               only=("gateway-get", "gateway-calls", "gateway-tunnels")),
     Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy-large.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
@@ -310,14 +314,13 @@ SERVERS: tuple[Server, ...] = (
               only=("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-sse")),
     *(Encke(backend, settings="encke-gateway.toml", only=GATEWAY_HTTP) for backend in BACKENDS[:2]),
     *(Encke(backend, settings="encke-gateway-php.toml", only=GATEWAY_PHP) for backend in BACKENDS[:2]),
-    *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",)) for backend in BACKENDS[:2]),
+    *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",), variant=True) for backend in BACKENDS[:2]),
     StreamFloor(),
     Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=("stream-cpu", "stream-memory")),
     *(Encke(backend, settings="encke-push.toml", only=STREAM[:4]) for backend in BACKENDS[:2]),
 )
 # The application of the gateway measurements.
-APPLICATION = Templated("application", "nginx", "nginx", "gateway-backend.conf",
-                        ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"])
+APPLICATION = Nginx("gateway-backend.conf", name="application")
 # The same for FastCGI. -R: it may run as root.
 PHP = Templated("php-fpm", "php-fpm8.2", "php8.2-fpm", "gateway-php.conf", ["-F", "-R", "-y", "@SETTINGS@"])
 PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2")

@@ -9,6 +9,7 @@ includes the kernel's work for both, as the floor's does.
 """
 
 import statistics
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -141,16 +142,21 @@ def measure(workload: Workload, bench: Bench, progress: Progress) -> Section:
                 entry.run.verify(bench.root, 0 if workload.resource.size >= COUNTED_BY_BYTES else WARM_REQUESTS)
             except Trouble as trouble:
                 entry.failure = str(trouble)
-        for number_of_round in range(1, bench.rounds + 1):
-            taking_part = [entry for entry in entries if not entry.failure]
-            bench.chance.shuffle(taking_part)
-            for entry in taking_part:
-                progress.step(f"{workload.name}: round {number_of_round} of {bench.rounds}, {entry.server.name}")
-                try:
-                    entry.samples.append(sample(bench, workload, entry.run))
-                except (Trouble, OSError) as trouble:
-                    entry.failure = str(trouble)
+        by_rounds(workload, bench, progress, entries)
     return _section(bench, workload, entries)
+
+
+def by_rounds(workload: Workload, bench: Bench, progress: Progress, entries: list[Entry]) -> None:
+    """Loads all running servers in each round, in random order."""
+    for number_of_round in range(1, bench.rounds + 1):
+        taking_part = [entry for entry in entries if not entry.failure]
+        bench.chance.shuffle(taking_part)
+        for entry in taking_part:
+            progress.step(f"{workload.name}: round {number_of_round} of {bench.rounds}, {entry.server.name}")
+            try:
+                entry.samples.append(sample(bench, workload, entry.run))
+            except (Trouble, OSError) as trouble:
+                entry.failure = str(trouble)
 
 
 def sample(bench: Bench, workload: Workload, run: Running) -> Sample:
@@ -167,24 +173,33 @@ def sample(bench: Bench, workload: Workload, run: Running) -> Sample:
 
 
 def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
-    section = Section(workload.name, workload.title, workload.how, COLUMNS,
-                      samples={e.server.name: [vars(sample) for sample in e.samples] for e in entries})
+    section = Section(workload.name, workload.title, workload.how, COLUMNS)
+    fill(section, bench, workload, entries, ["floor", "nginx"], rate_at=2)
+    return section
+
+
+def fill(section: Section, bench: Bench, workload: Workload, entries: list[Entry], bases: list[str], *, rate_at: int,
+         base_of: Callable[[str, str], str] = lambda base, name: base) -> None:
+    """Adds the rows and the verdicts. `bases` are the columns of ratios, which follow the CPU time; `rate_at` is the column of the
+    rate. `base_of(base, name)` is the server that the ratio of the server `name` has below the line."""
+    section.samples = {entry.server.name: [vars(one) for one in entry.samples] for entry in entries}
     whole = {entry.server.name: entry for entry in entries if not entry.failure}
     for entry in entries:
         name = entry.server.name
-        ratios = {base: paired(entry.cpu(), whole[base].cpu())
-                  for base in ("floor", "nginx") if name in whole and base in whole and base != name}
+        ratios = {base: paired(entry.cpu(), whole[of].cpu()) for base, of in ((base, base_of(base, name)) for base in bases)
+                  if name in whole and of in whole and of != name}
         if entry.failure:
             section.failed(name, entry.failure)
             section.failed_row([name])
         else:
-            section.rows.append(_row(entry, ratios))
+            row = _row(entry, [str(ratios.get(base, "–")) for base in bases])
+            row.insert(rate_at, _middle([one.rate for one in entry.samples]))
+            section.rows.append(row)
             if entry.errors():
                 section.notes.append(f"{name}: the generator counted {entry.errors()} errors")
         if isinstance(entry.server, Encke) and not entry.server.variant:
             section.verdicts += _verdicts(bench, workload, entry, ratios)
-    section.notes += disturbances([sample for entry in entries for sample in entry.samples])
-    return section
+    section.notes += disturbances([one for entry in entries for one in entry.samples])
 
 
 def disturbances(samples: list[Sample]) -> list[str]:
@@ -211,14 +226,14 @@ def _verdicts(bench: Bench, workload: Workload, entry: Entry, ratios: dict) -> l
             for bar in workload.bars if bar.against in ratios]
 
 
-def _row(entry: Entry, ratios: dict) -> list[str]:
-    def middle(values: list[float | None]) -> str:
-        known = [value for value in values if value is not None]
-        return number(statistics.median(known)) if known else "–"
-
+def _row(entry: Entry, ratios: list[str]) -> list[str]:
+    """The cells of a row, except the rate."""
     samples = entry.samples
-    return [entry.server.name, middle(entry.cpu()), middle([s.rate for s in samples]),
-            str(ratios.get("floor", "–")), str(ratios.get("nginx", "–")),
-            middle([s.p50_us for s in samples]), middle([s.p99_us for s in samples]),
-            f"{statistics.median(s.waited for s in samples):.0%}",
-            f"{statistics.median(s.generator for s in samples):.0%}"]
+    return [entry.server.name, _middle(entry.cpu()), *ratios, _middle([one.p50_us for one in samples]),
+            _middle([one.p99_us for one in samples]), f"{statistics.median(one.waited for one in samples):.0%}",
+            f"{statistics.median(one.generator for one in samples):.0%}"]
+
+
+def _middle(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return number(statistics.median(known)) if known else "–"
