@@ -466,6 +466,8 @@ def located(program: str, package: str) -> str:
 
 def _fill(template: str, place: Place) -> Path:
     text = (PEERS / template).read_text()
+    for word, part in (("@MAIN@", "nginx-main.conf"), ("@HTTP@", "nginx-http.conf")):
+        text = text.replace(word, (PEERS / part).read_text())
     user = "user: root" if os.geteuid() == 0 else ""  # h2o started by root would switch to nobody
     # icecast2 does not run as root.
     owner = "<changeowner><user>nobody</user><group>nogroup</group></changeowner>" if os.geteuid() == 0 else ""
