@@ -276,7 +276,7 @@ class Crowds(unittest.TestCase):
     def test_cpu_time_is_divided_by_receivers_and_times_are_medians_of_the_runs(self):
         answers = [f'{{"round":"fan","received":100,"first_to_last_ns":{ns}}}' for ns in (10, 50, 20)]
         paced = self.crowd(*(line for answer in answers for line in ('{"ready":true}', answer)))
-        entry = push.Entry(servers.PushFloor(), run=mock.Mock(pid=1), paced=paced)
+        entry = push.PushEntry(servers.PushFloor(), run=mock.Mock(pid=1), paced=paced)
         readings = [Cpu({"1": ns}, {"1": 0}) for ns in (0, 600_000)]
         # Each run reads the clock before and after; in between the server becomes idle.
         with mock.patch.object(push, "cpu", mock.Mock(side_effect=readings * 3)), \
@@ -409,11 +409,11 @@ class TimedVerdicts(unittest.TestCase):
 
 
 class PushVerdicts(unittest.TestCase):
-    def entry(self, server: servers.Server, cpu_us: float, transport: str = "sse") -> push.Entry:
+    def entry(self, server: servers.Server, cpu_us: float, transport: str = "sse") -> push.PushEntry:
         sample = {name: 1e6 for name in ("first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns")}
-        return push.Entry(server, transport, samples=[sample | {"cpu_us": cpu_us, "waited": 0.0}] * 10)
+        return push.PushEntry(server, transport=transport, samples=[sample | {"cpu_us": cpu_us, "waited": 0.0}] * 10)
 
-    def verdicts(self, entry: push.Entry, alike: list[push.Entry], stream: push.Entry) -> list[tuple[str, bool]]:
+    def verdicts(self, entry: push.PushEntry, alike: list[push.PushEntry], stream: push.PushEntry) -> list[tuple[str, bool]]:
         section = Section("push-fan", "push", "how", [""] * 13)
         push._fan_row(section, mock.Mock(rounds=10), "1,000 SSE", entry, alike, stream)
         self.assertEqual([len(row) for row in section.rows], [13])

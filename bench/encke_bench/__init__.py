@@ -10,6 +10,7 @@
                   │
                   ├── servers     servers and resources
                   ├── generators  wrk, ab, h2load, openssl, and a child that holds connections
+                  ├── entries     servers during the rounds of push and live streams
                   ├── machine     cores, sessions, processes, counters of the kernel
                   └── figures ──► report
 

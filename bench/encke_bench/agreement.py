@@ -92,8 +92,7 @@ def measure(bench: Bench, progress: Progress) -> Section:
             try:
                 pairs = _rounds(bench, progress, server, crowd)
             except (Trouble, OSError) as trouble:
-                section.failed(title, trouble, (Bar(APART, "distance from the witness"),))
-                section.failed_row([f"{crowd[0]:,}", server.name])
+                section.failed(title, trouble, (Bar(APART, "distance from the witness"),), [f"{crowd[0]:,}", server.name])
                 continue
             section.samples[title] = pairs
             for name, *_ in FIGURES:

@@ -47,8 +47,7 @@ def open_page(bench: Bench, progress: Progress) -> Section:
         try:
             _open_page(bench, server, section, progress)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (SHARE_BAR,))
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, (SHARE_BAR,), [server.name])
     return section
 
 
@@ -114,8 +113,7 @@ def page(bench: Bench, progress: Progress) -> Section:
             section.rows.append([server.name, number(slowest), number(statistics.median(costs))])
             section.verdicts.append(judge(section.title, server.name, PAGE_BAR, round(slowest)))
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (PAGE_BAR,))
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, (PAGE_BAR,), [server.name])
     return section
 
 

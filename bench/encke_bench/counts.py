@@ -47,7 +47,7 @@ def instructions(bench: Bench, progress: Progress) -> Section:
         row = [server.name]
         for bar, fields in ((PLAIN_BAR, ()), (BROWSER_BAR, BROWSER_FIELDS)):
             progress.step(f"instructions: {server.name}, {bar.what}")
-            bars = (bar,) if isinstance(server, Encke) else ()
+            bars = server.barred(bar)
             try:
                 value = round(_instructions(bench, server, fields))
             except (Trouble, OSError) as trouble:
@@ -159,8 +159,7 @@ def idle(bench: Bench, progress: Progress) -> Section:
             try:
                 started.append(stack.enter_context(bench.running(server, HELLO, under=under, traced=True)))
             except Trouble as trouble:
-                section.failed(server.name, trouble, (IDLE_BAR,) if isinstance(server, Encke) else ())
-                section.failed_row([server.name])
+                section.failed(server.name, trouble, server.barred(IDLE_BAR), [server.name])
         progress.step("idle")
         time.sleep(1)
         start = time.time()

@@ -39,8 +39,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
             _memory(bench, server, section, row)
             section.rows.append(row)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (CONNECTION_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row(row)
+            section.failed(server.name, trouble, server.barred(CONNECTION_BAR), row)
     return section
 
 
@@ -81,8 +80,7 @@ def crowd(bench: Bench, progress: Progress) -> Section:
         try:
             _crowd(bench, server, section, progress)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, _crowd_bars(server))
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, _crowd_bars(server), [server.name])
     return section
 
 

@@ -86,11 +86,13 @@ class Section:
     verdicts: list[Verdict] = field(default_factory=list)
     samples: object = None
 
-    def failed(self, server: str, reason: Exception | str, bars: tuple[Bar, ...] = ()) -> None:
-        """Records why a server has no figure here. The bars of this workload are then missed."""
+    def failed(self, server: str, reason: Exception | str, bars: tuple[Bar, ...] = (), row: list[str] | None = None) -> None:
+        """Records why a server has no figure here. The bars of this workload are then missed. `row` is its incomplete row."""
         text = str(reason)
         self.notes.append(text if text.startswith(server) else f"{server}: {text}")
         self.verdicts += [Verdict(self.title, str(bar), server, "failed", False) for bar in bars]
+        if row is not None:
+            self.failed_row(row)
 
     def failed_row(self, row: list[str]) -> None:
         """Adds an incomplete row."""

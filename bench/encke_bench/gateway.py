@@ -97,12 +97,11 @@ def calls(bench: Bench, progress: Progress) -> Section:
                       ["front", "system calls", "which"])
     for server in bench.servers_for("gateway-calls"):
         progress.step(f"gateway-calls: {server.name}")
-        bars = (CALLS_BAR,) if isinstance(server, Encke) else ()
+        bars = server.barred(CALLS_BAR)
         try:
             each = calls_per_request(bench, CALL_RUNS, 1, functools.partial(_front, bench, server))
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, bars)
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, bars, [server.name])
             continue
         total = round(sum(each.values()), 2)
         section.rows.append([server.name, f"{total:.2f}", spelled(each)])
@@ -120,7 +119,7 @@ def tunnels(bench: Bench, progress: Progress) -> Section:
                       "smaps_rollup", ["front", "fresh RSS, MB", "each"])
     for server in bench.servers_for("gateway-tunnels"):
         progress.step(f"gateway-tunnels: {server.name}")
-        bars = (TUNNEL_BAR,) if isinstance(server, Encke) else ()
+        bars = server.barred(TUNNEL_BAR)
         try:
             with Echoes() as behind, bench.running(server, HELLO, backend=behind.port) as run, ExitStack() as stack:
                 settle(run)
@@ -130,8 +129,7 @@ def tunnels(bench: Bench, progress: Progress) -> Section:
                 settle(run)
                 each = (rss_bytes(run.pid) - fresh) / TUNNELS
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, bars)
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, bars, [server.name])
             continue
         section.rows.append([server.name, f"{fresh / 1e6:.2f}", f"{each:,.0f}"])
         section.verdicts += [judge(section.title, server.name, bar, round(each)) for bar in bars]
@@ -211,7 +209,7 @@ def sse(bench: Bench, progress: Progress) -> Section:
                 ports[server.name] = stack.enter_context(bench.running(server, HELLO, backend=ports[DIRECT])).port
                 lasted[server.name] = []
             except Trouble as trouble:
-                section.failed(server.name, trouble, (EVENT_BAR,) if isinstance(server, Encke) else ())
+                section.failed(server.name, trouble, server.barred(EVENT_BAR))
         for turn in range(bench.rounds):
             for name in bench.chance.sample(list(lasted), len(lasted)):
                 progress.step(f"gateway-sse: round {turn + 1} of {bench.rounds}, {name}")
@@ -277,7 +275,7 @@ def gigabyte(bench: Bench, progress: Progress) -> Section:
         file.truncate(GIGABYTE)
     for server in bench.servers_for("gateway-gigabyte"):
         progress.step(f"gateway-gigabyte: {server.name}")
-        bars = (GROWTH_BAR,) if isinstance(server, Encke) else ()
+        bars = server.barred(GROWTH_BAR)
         try:
             with _front(bench, server) as run:
                 run.verify(bench.root, 2)
@@ -287,8 +285,7 @@ def gigabyte(bench: Bench, progress: Progress) -> Section:
                 seconds = _relay(run)
                 grown = max(growth.most() - before, 0) / (1 << 20)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, bars)
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, bars, [server.name])
             continue
         section.rows.append([server.name, f"{before / 1e6:.2f}", f"{grown:.2f}", f"{seconds:.2f}"])
         section.verdicts += [judge(section.title, server.name, bar, round(grown, 2)) for bar in bars]

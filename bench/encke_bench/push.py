@@ -14,14 +14,15 @@ import statistics
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from .crowds import settle
-from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
+from .entries import Entry, contended, failed, ratio, shown
+from .figures import Bar, Ratio, Section, judge, number, paired
 from .machine import Process, Trouble, ask, cpu, rss_bytes
 from .report import Progress
-from .servers import HELLO, Bench, Encke, Running, Server
+from .servers import HELLO, Bench, Running, Server
 
 FAN_CROWDS = ((1_000, ("sse",)), (10_000, ("sse", "poll", "ws")), (18_000, ("sse",)))
 CONNECT_CROWD = 10_000
@@ -41,7 +42,6 @@ PATIENCE = "30s"
 ANSWER_SECONDS_MAX = 60
 REST_STEP = 0.005
 REST_SECONDS_MAX = 0.5
-WAITED_NOTED = 0.05
 
 FAN_FLOOR_BAR = Bar(1.15, "CPU per receiver ÷ floor", "floor")
 FAN_NCHAN_BAR = Bar(0.7, "CPU per receiver ÷ nchan", "nchan")
@@ -103,21 +103,9 @@ def paced(bench: Bench, run: Running, mode: str, crowd: int, transport: str, *mo
 
 
 @dataclass
-class Entry:
-    """The state of one server during the rounds. A server that fails leaves with its reason."""
-
-    server: Server
+class PushEntry(Entry):
     transport: str = "sse"
-    run: Running | None = None
     paced: Paced | None = None
-    samples: list[dict] = field(default_factory=list)
-    failure: str = ""
-
-    def all(self, name: str) -> list[float]:
-        return [sample[name] for sample in self.samples]
-
-    def middle(self, name: str) -> float:
-        return statistics.median(self.all(name))
 
 
 @dataclass(frozen=True)
@@ -131,12 +119,12 @@ class Crowd:
     more: tuple[str, ...] = ()
 
 
-def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, entries: list[Entry]) -> list[Entry]:
+def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, entries: list[PushEntry]) -> list[PushEntry]:
     """Starts a server and a crowd for every entry, and runs them by rounds in random order."""
     with ExitStack() as stack:
         for entry in entries:
             progress.step(f"{section}: {entry.server.name} and {crowd.subscribers:,} start")
-            with _failing(entry):
+            with entry.failing():
                 entry.run = stack.enter_context(bench.running(entry.server.speaking(entry.transport), HELLO))
                 entry.paced = stack.enter_context(paced(bench, entry.run, crowd.mode, crowd.subscribers,
                                                         entry.transport, *crowd.more))
@@ -147,20 +135,12 @@ def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, ent
             for entry in taking_part:
                 progress.step(f"{section}: {crowd.subscribers:,}, round {number_of_round} of {crowd.rounds}, "
                               f"{entry.server.name}")
-                with _failing(entry):
+                with entry.failing():
                     entry.samples.append(_sample(crowd, entry))
     return entries
 
 
-@contextmanager
-def _failing(entry: Entry) -> Iterator[None]:
-    try:
-        yield
-    except (Trouble, OSError) as trouble:
-        entry.failure = str(trouble)
-
-
-def _sample(crowd: Crowd, entry: Entry) -> dict:
+def _sample(crowd: Crowd, entry: PushEntry) -> dict:
     """Returns the figures of one round: CPU time summed over its runs, the median of everything else."""
     ran = waited = 0
     runs = []
@@ -207,26 +187,26 @@ def fan(bench: Bench, progress: Progress) -> Section:
             for entry in alike:
                 stream = next(one for one in entries if one.server is entry.server)
                 _fan_row(section, bench, title, entry, alike, stream)
-    section.notes += _contended(section.samples)
+    section.notes += contended(section.samples)
     return section
 
 
-def _fan_entries(bench: Bench, transports: tuple[str, ...]) -> list[Entry]:
+def _fan_entries(bench: Bench, transports: tuple[str, ...]) -> list[PushEntry]:
     """A server's event stream precedes its other transports."""
-    return [Entry(server, transport) for transport in transports for server in bench.servers_for("push-fan")
+    return [PushEntry(server, transport=transport) for transport in transports for server in bench.servers_for("push-fan")
             if transport in server.transports]
 
 
-def _fan_row(section: Section, bench: Bench, title: str, entry: Entry, alike: list[Entry], stream: Entry) -> None:
+def _fan_row(section: Section, bench: Bench, title: str, entry: PushEntry, alike: list[PushEntry], stream: PushEntry) -> None:
     bars = STREAM_BARS if entry is stream else (TRANSPORT_BARS[entry.transport],)
     if entry.failure:
-        return _failed(section, entry, title, bars)
-    floor, nchan = _ratio(entry, alike, "floor", "cpu_us"), _ratio(entry, alike, "nchan", "cpu_us")
-    spread = _ratio(entry, alike, "floor", "first_to_last_ns")
+        return failed(section, entry, title, bars)
+    floor, nchan = ratio(entry, alike, "floor", "cpu_us"), ratio(entry, alike, "nchan", "cpu_us")
+    spread = ratio(entry, alike, "floor", "first_to_last_ns")
     by_stream = None if entry is stream or stream.failure else paired(entry.all("cpu_us"), stream.all("cpu_us"))
-    section.rows.append([title, entry.server.name, number(entry.middle("cpu_us")), _shown(floor), _shown(nchan),
-                         _shown(by_stream), *_ms(entry, "first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns"),
-                         _shown(spread), f"{entry.middle('waited'):.0%}"])
+    section.rows.append([title, entry.server.name, number(entry.middle("cpu_us")), shown(floor), shown(nchan),
+                         shown(by_stream), *_ms(entry, "first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns"),
+                         shown(spread), f"{entry.middle('waited'):.0%}"])
     values = (floor, nchan, spread) if entry is stream else (by_stream,)
     for bar, value in zip(bars, values, strict=True):
         _judge(section, bench, title, entry, bar, value)
@@ -253,20 +233,20 @@ def sustained(bench: Bench, progress: Progress) -> Section:
     section.samples["sustained"] = _samples(entries)
     for entry in entries:
         _sustained_row(section, bench, entry, entries)
-    section.notes += _contended(section.samples)
+    section.notes += contended(section.samples)
     return section
 
 
-def _sustained_row(section: Section, bench: Bench, entry: Entry, entries: list[Entry]) -> None:
+def _sustained_row(section: Section, bench: Bench, entry: PushEntry, entries: list[PushEntry]) -> None:
     bars = (RATE_FLOOR_BAR, RATE_NCHAN_BAR, LATE_BAR, LOST_BAR)
     if entry.failure:
-        return _failed(section, entry, "", bars)
+        return failed(section, entry, "", bars)
     seconds = entry.middle("seconds")
-    floor, nchan = (_ratio(entry, entries, base, "delivered_per_second") for base in ("floor", "nchan"))
-    late = _ratio(entry, entries, "nchan", "p99_ns")
+    floor, nchan = (ratio(entry, entries, base, "delivered_per_second") for base in ("floor", "nchan"))
+    late = ratio(entry, entries, "nchan", "p99_ns")
     section.rows.append([entry.server.name, number(entry.middle("published") / seconds),
-                         number(entry.middle("delivered_per_second")), _shown(floor), _shown(nchan),
-                         number(entry.middle("cpu_us")), *_ms(entry, "p50_ns", "p99_ns", "max_ns"), _shown(late),
+                         number(entry.middle("delivered_per_second")), shown(floor), shown(nchan),
+                         number(entry.middle("cpu_us")), *_ms(entry, "p50_ns", "p99_ns", "max_ns"), shown(late),
                          f"{entry.middle('own_cpu_ns') / 1e9 / seconds:.0%}"])
     for bar, value in zip(bars, (floor, nchan, late, sum(entry.all("lost"))), strict=True):
         _judge(section, bench, "", entry, bar, value)
@@ -293,13 +273,13 @@ def connect(bench: Bench, progress: Progress) -> Section:
         name = entry.server.name
         row = [name, "failed", "", ""]
         if entry.failure:
-            section.failed(name, entry.failure, _if_ours(entry, CONNECT_BAR))
+            section.failed(name, entry.failure, entry.server.barred(CONNECT_BAR))
         else:
-            floor, nchan = (_ratio(entry, calm, base, "cpu_us") for base in ("floor", "nchan"))
-            row = [name, number(entry.middle("cpu_us")), _shown(floor), _shown(nchan)]
+            floor, nchan = (ratio(entry, calm, base, "cpu_us") for base in ("floor", "nchan"))
+            row = [name, number(entry.middle("cpu_us")), shown(floor), shown(nchan)]
             _judge(section, bench, "", entry, CONNECT_BAR, floor)
         if storm.failure:
-            section.failed(name, storm.failure, _if_ours(storm, STORM_BAR))
+            section.failed(name, storm.failure, storm.server.barred(STORM_BAR))
             row += ["failed", "", "", ""]
         else:
             slowest = max(storm.all("connect_ns")) / 1e9
@@ -327,7 +307,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
             try:
                 fresh, held, kernel = _memory(bench, server, transport)
             except (Trouble, OSError) as trouble:
-                _failed(section, Entry(server, failure=str(trouble)), SPOKEN[transport], (bar,))
+                failed(section, Entry(server, failure=str(trouble)), SPOKEN[transport], (bar,))
                 continue
             section.rows.append([SPOKEN[transport], server.name, f"{fresh / 1e6:.2f}",
                                  f"{held:,.0f}", f"{kernel:,.0f}"])
@@ -368,58 +348,28 @@ def cycle(bench: Bench, progress: Progress) -> Section:
     section.samples["cycle"] = _samples(entries)
     for entry in entries:
         if entry.failure:
-            _failed(section, entry, "", (CYCLE_BAR,))
+            failed(section, entry, "", (CYCLE_BAR,))
             continue
         section.rows.append([entry.server.name, *_ms(entry, "connect_ns", "first_ns", "first_to_last_ns"),
-                             _shown(_ratio(entry, entries, "floor", "first_to_last_ns"))])
+                             shown(ratio(entry, entries, "floor", "first_to_last_ns"))])
         _judge(section, bench, "", entry, CYCLE_BAR, round(entry.middle("first_to_last_ns") / 1e6, 1))
     return section
 
 
-def _entries(bench: Bench, section: str, transport: str = "sse") -> list[Entry]:
-    return [Entry(server, transport) for server in bench.servers_for(section) if transport in server.transports]
+def _entries(bench: Bench, section: str, transport: str = "sse") -> list[PushEntry]:
+    return [PushEntry(server, transport=transport) for server in bench.servers_for(section) if transport in server.transports]
 
 
-def _samples(entries: list[Entry]) -> dict[str, list[dict]]:
+def _samples(entries: list[PushEntry]) -> dict[str, list[dict]]:
     return {entry.server.name: entry.samples for entry in entries}
 
 
-def _ratio(entry: Entry, among: list[Entry], base: str, name: str) -> Ratio | None:
-    """Returns a figure ÷ another server's, paired by rounds, or None if that server has no figures or is this one."""
-    other = next((one for one in among if one.server.name == base and not one.failure), None)
-    return None if other in (None, entry) else paired(entry.all(name), other.all(name))
-
-
-def _shown(ratio: Ratio | None) -> str:
-    return "–" if ratio is None else str(ratio)
-
-
-def _ms(entry: Entry, *names: str) -> list[str]:
+def _ms(entry: PushEntry, *names: str) -> list[str]:
     return [number(entry.middle(name) / 1e6) for name in names]
 
 
 def _judge(section: Section, bench: Bench, crowd: str, entry: Entry, bar: Bar, value: Ratio | float | None) -> None:
     """Applies a bar to Encke, unless its base is missing."""
-    if value is not None and _if_ours(entry, bar):
+    if value is not None and entry.server.barred(bar):
         title = ", ".join(filter(None, (section.title, crowd)))
         section.verdicts.append(judge(title, entry.server.name, bar, value, rounds=bench.rounds))
-
-
-def _if_ours(entry: Entry, *bars: Bar) -> tuple[Bar, ...]:
-    return bars if isinstance(entry.server, Encke) else ()
-
-
-def _failed(section: Section, entry: Entry, crowd: str, bars: tuple[Bar, ...]) -> None:
-    name, text = entry.server.name, entry.failure
-    text = text if text.startswith(name) else f"{name}: {text}"
-    section.notes.append(f"{crowd}: {text}" if crowd else text)
-    title = ", ".join(filter(None, (section.title, crowd)))
-    section.verdicts += [Verdict(title, str(bar), name, "failed", False) for bar in _if_ours(entry, *bars)]
-    section.failed_row([crowd, name] if crowd else [name])
-
-
-def _contended(samples: dict[str, dict[str, list[dict]]]) -> list[str]:
-    waited = [sample["waited"] for crowd in samples.values() for of in crowd.values() for sample in of]
-    share = statistics.fmean(waited) if waited else 0
-    return [f"contended: servers waited for their core for {share:.0%} of their runnable time"] \
-        if share >= WAITED_NOTED else []

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .figures import Bar
 from .machine import DESCRIPTORS, Cores, Process, Trouble, free_port
 
 BENCH = Path(__file__).resolve().parent.parent
@@ -113,6 +114,10 @@ class Server:
     def needs(self) -> tuple[tuple[str, str], ...]:
         """Required programs or files, with their Debian packages."""
         return ((self.program, self.package),) if self.package else ()
+
+    def barred(self, *bars: Bar) -> tuple[Bar, ...]:
+        """Returns the bars that apply to this server: only Encke has any."""
+        return ()
 
     def takes_part(self, section: str) -> bool:
         return section in self.only if self.only else section not in PUSH + TLS + CLUSTER + STREAM + GATEWAY
@@ -273,6 +278,9 @@ class Encke(Server):
 
     def version(self, programs: Programs) -> str:
         return _first_line([str(programs.encke), "--version"])
+
+    def barred(self, *bars: Bar) -> tuple[Bar, ...]:
+        return bars
 
 
 class SecureEncke(Encke):

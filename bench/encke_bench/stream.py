@@ -16,11 +16,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from .crowds import settle
-from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
+from .entries import Entry, contended, failed, ratio, shown
+from .figures import Bar, Section, judge, number
 from .machine import Process, Trouble, ask, cpu, dirty_bytes
 from .report import Progress
 from .servers import BENCH, HELLO, STREAM_PATH, Bench, Encke, Running, Server
@@ -44,7 +45,6 @@ ALIVE_STEPS = 4
 # A part of a piece may remain at the server when the source pauses.
 ARRIVED_MIN = 0.9
 COMPARED_BYTES_MIN = 10_000
-WAITED_NOTED = 0.05
 MB = 1e6
 
 FLOOR_BAR = Bar(1.15, "CPU per MB ÷ floor", "floor")
@@ -122,28 +122,9 @@ def sending_to(run: Running, media: Media) -> Iterator[LiveSource]:
 
 
 @dataclass
-class Entry:
-    """The state of one server during the rounds. A server that fails leaves with its reason."""
-
-    server: Server
-    run: Running | None = None
+class StreamEntry(Entry):
     source: LiveSource | None = None
     crowd: Listeners | None = None
-    samples: list[dict] = field(default_factory=list)
-    failure: str = ""
-
-    def all(self, name: str) -> list[float]:
-        return [sample[name] for sample in self.samples]
-
-    def middle(self, name: str) -> float:
-        return statistics.median(self.all(name))
-
-    @contextmanager
-    def failing(self) -> Iterator[None]:
-        try:
-            yield
-        except (Trouble, OSError) as trouble:
-            self.failure = str(trouble)
 
 
 def cpu_seconds(bench: Bench) -> float:
@@ -162,15 +143,13 @@ def per_megabyte(bench: Bench, progress: Progress) -> Section:
         section.samples[kind.title] = {entry.server.name: entry.samples for entry in entries}
         for entry in entries:
             _cpu_row(section, bench, kind, entry, entries, bars)
-    waited = [sample["waited"] for of in section.samples.values() for samples in of.values() for sample in samples]
-    if waited and statistics.fmean(waited) >= WAITED_NOTED:
-        section.notes.append(f"contended: servers waited for their core for {statistics.fmean(waited):.0%} of their runnable time")
+    section.notes += contended(section.samples)
     return section
 
 
-def _by_rounds(bench: Bench, progress: Progress, kind: type[Media], crowd: int) -> list[Entry]:
+def _by_rounds(bench: Bench, progress: Progress, kind: type[Media], crowd: int) -> list[StreamEntry]:
     """Starts a server, a source and a crowd for every entry, and lets the sources send in random order."""
-    entries = [Entry(server.sending(kind.gather_ms)) for server in bench.servers_for("stream-cpu")]
+    entries = [StreamEntry(server.sending(kind.gather_ms)) for server in bench.servers_for("stream-cpu")]
     with ExitStack() as stack:
         for entry in entries:
             progress.step(f"stream-cpu: {kind.title}, {entry.server.name} and {crowd:,} listeners start")
@@ -198,7 +177,7 @@ def _by_rounds(bench: Bench, progress: Progress, kind: type[Media], crowd: int) 
     return entries
 
 
-def _turn(entry: Entry) -> dict:
+def _turn(entry: StreamEntry) -> dict:
     """Lets the source send for a while. Returns the figures of that time."""
     run, crowd = entry.run, entry.crowd
     settle(run)
@@ -262,30 +241,17 @@ def _joined(name: str, chunks: bytes) -> bytes:
     return bytes(body)
 
 
-def _cpu_row(section: Section, bench: Bench, kind: type[Media], entry: Entry, entries: list[Entry], bars: tuple[Bar, ...]) -> None:
+def _cpu_row(section: Section, bench: Bench, kind: type[Media], entry: StreamEntry, entries: list[StreamEntry], bars: tuple[Bar, ...]) -> None:
     if entry.failure:
-        return _failed(section, entry, kind.title, bars)
-    ratios = {base: _ratio(entry, entries, base) for base in ("floor", "icecast2")}
+        return failed(section, entry, kind.title, bars)
+    ratios = {base: ratio(entry, entries, base, "cpu_us") for base in ("floor", "icecast2")}
     section.rows.append([kind.title, entry.server.name, number(entry.middle("cpu_us")),
-                         *("–" if ratio is None else str(ratio) for ratio in ratios.values()),
+                         *map(shown, ratios.values()),
                          number(entry.middle("per_read")), f"{entry.middle('share'):.1%}", f"{entry.middle('waited'):.0%}",
                          f"{entry.middle('generator'):.0%}"])
     for bar in bars:
-        if isinstance(entry.server, Encke) and (ratio := ratios[bar.against]) is not None:
-            section.verdicts.append(judge(f"{section.title}, {kind.title}", entry.server.name, bar, ratio, rounds=bench.rounds))
-
-
-def _ratio(entry: Entry, among: list[Entry], base: str) -> Ratio | None:
-    other = next((one for one in among if one.server.name == base and not one.failure), None)
-    return None if other in (None, entry) else paired(entry.all("cpu_us"), other.all("cpu_us"))
-
-
-def _failed(section: Section, entry: Entry, stream: str, bars: tuple[Bar, ...]) -> None:
-    name, text = entry.server.name, entry.failure
-    section.notes.append(f"{stream}: {text if text.startswith(name) else f'{name}: {text}'}")
-    if isinstance(entry.server, Encke):
-        section.verdicts += [Verdict(f"{section.title}, {stream}", str(bar), name, "failed", False) for bar in bars]
-    section.failed_row([stream, name])
+        if entry.server.barred(bar) and (value := ratios[bar.against]) is not None:
+            section.verdicts.append(judge(f"{section.title}, {kind.title}", entry.server.name, bar, value, rounds=bench.rounds))
 
 
 def memory_seconds(bench: Bench) -> float:
@@ -304,8 +270,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
         try:
             empty, first, second = _memory(bench, server)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (MEMORY_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, server.barred(MEMORY_BAR), [server.name])
             continue
         each, more = (first - empty) / CROWD, (second - first) / CROWD
         section.rows.append([server.name, f"{empty / MB:.2f}", f"{each:,.0f}", f"{(each - more) * CROWD / 1e3:,.0f}", f"{more:,.0f}"])
@@ -346,12 +311,11 @@ def storm(bench: Bench, progress: Progress) -> Section:
                       f"{bench.rounds} rounds",
                       ["server", "p50 ms", "all, ms", "all, slowest round", "without a byte", "CPU µs/listener"], samples={})
     for server in _streaming(bench, "stream-storm", Mp3):
-        entry = Entry(server)
+        entry = StreamEntry(server)
         with entry.failing():
             _storm(bench, progress, entry)
         if entry.failure:
-            section.failed(server.name, entry.failure, (STORM_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row([server.name])
+            section.failed(server.name, entry.failure, server.barred(STORM_BAR), [server.name])
             continue
         section.samples[server.name] = entry.samples
         silent = max(STORM_CROWD - heard for heard in entry.all("heard"))
@@ -364,7 +328,7 @@ def storm(bench: Bench, progress: Progress) -> Section:
     return section
 
 
-def _storm(bench: Bench, progress: Progress, entry: Entry) -> None:
+def _storm(bench: Bench, progress: Progress, entry: StreamEntry) -> None:
     server = entry.server
     with bench.running(server, HELLO) as run, sending_to(run, Mp3()) as source, listening_to(bench, run) as crowd:
         for number_of_round in range(1, bench.rounds + 1):
@@ -395,12 +359,11 @@ def many(bench: Bench, progress: Progress) -> Section:
                        "generator"], samples={})
     for server in _streaming(bench, "stream-many", Mp3):
         progress.step(f"stream-many: {server.name}")
-        entry = Entry(server)
+        entry = StreamEntry(server)
         with entry.failing():
             entry.samples.append(_many(bench, server, seconds))
         if entry.failure:
-            section.failed(server.name, entry.failure, (MANY_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row([server.name])
+            section.failed(server.name, entry.failure, server.barred(MANY_BAR), [server.name])
             continue
         one = entry.samples[0]
         section.samples[server.name] = entry.samples

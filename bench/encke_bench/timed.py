@@ -189,8 +189,7 @@ def fill(section: Section, bench: Bench, workload: Workload, entries: list[Entry
         ratios = {base: paired(entry.cpu(), whole[of].cpu()) for base, of in ((base, base_of(base, name)) for base in bases)
                   if name in whole and of in whole and of != name}
         if entry.failure:
-            section.failed(name, entry.failure)
-            section.failed_row([name])
+            section.failed(name, entry.failure, row=[name])
         else:
             row = _row(entry, [str(ratios.get(base, "–")) for base in bases])
             row.insert(rate_at, _middle([one.rate for one in entry.samples]))

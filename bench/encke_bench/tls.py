@@ -51,8 +51,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
                     section.verdicts.append(judge(section.title, server.name, bar, round(each)))
             section.rows.append(row)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (IDLE_BAR, SUBSCRIBER_BAR) if ours else ())
-            section.failed_row(row)
+            section.failed(server.name, trouble, (IDLE_BAR, SUBSCRIBER_BAR) if ours else (), row)
     return section
 
 
