@@ -97,7 +97,7 @@ PLAN: tuple[Measurement, ...] = (
     *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
                   functools.partial(timed.measure, workload), (workload.tool, OPENSSL), quick=False)
       for workload in timed.TLS_WORKLOADS),
-    Measurement("tls-memory", "TLS: memory of a connection, of a subscriber, and of HTTP/2", tls.memory_seconds,
+    Measurement("tls-memory", "TLS: memory of a connection, and of a subscriber", tls.memory_seconds,
                 tls.memory, (OPENSSL,), quick=False),
     *(Measurement(kind.name, f"load generators: {kind.title}", functools.partial(load.seconds_of, kind),
                   functools.partial(load.measure, kind), (WRK, AB, H2LOAD), quick=False)
