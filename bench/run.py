@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import (agreement, cluster, console, counts, crowds, durable, gateway, load, machine, plot, promises, push, report, servers,
-                         stream, stream_delay, timed, tls, verdicts)
+from encke_bench import (agreement, cluster, console, counts, crowds, gateway, load, machine, promises, push, report, servers,
+                         stream, timed, tls, verdicts)
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
@@ -33,11 +33,14 @@ QUICK_BACKENDS = "epoll-edge,uring"
 QUICK_PEERS = "floor,nginx,nchan,icecast2"
 NONE = "none"
 
+# The page of each kind of measurement; all others are in RESULTS.md.
+PAGES = {"RESULTS-agreement.md": ("push-agreement",), "RESULTS-push.md": PUSH, "RESULTS-tls.md": TLS, "RESULTS-load.md": LOAD,
+         "RESULTS-cluster.md": CLUSTER, "RESULTS-gateway.md": GATEWAY, "RESULTS-console.md": CONSOLE, "RESULTS-live.md": STREAM}
+
 EXAMPLES = """
   bench/run.py --quick                              three rounds, fewer servers: a tendency in three minutes
   bench/run.py --only keepalive --backends uring    one workload, one back end
-  bench/run.py --only keepalive,push-fan --servers none --against FILE    has a change made Encke slower?
-  bench/run.py --write                              everything, into bench/RESULTS*.md and results.svg
+  bench/run.py --write                              everything, into bench/RESULTS*.md
 """
 
 
@@ -91,11 +94,10 @@ PLAN: tuple[Measurement, ...] = (
                 quick=False),
     Measurement("push-agreement", "push: `encke load push` and an independent client", agreement.seconds_of,
                 agreement.measure, (), quick=False),
-    Measurement("push-durable", "push: durable messages", durable.seconds_of, durable.measure, (), quick=False),
     *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
                   functools.partial(timed.measure, workload), (workload.tool, OPENSSL), quick=False)
       for workload in timed.TLS_WORKLOADS),
-    Measurement("tls-memory", "TLS: memory of a connection, of a subscriber, and of HTTP/2", tls.memory_seconds,
+    Measurement("tls-memory", "TLS: memory of a connection, and of a subscriber", tls.memory_seconds,
                 tls.memory, (OPENSSL,), quick=False),
     *(Measurement(kind.name, f"load generators: {kind.title}", functools.partial(load.seconds_of, kind),
                   functools.partial(load.measure, kind), (WRK, AB, H2LOAD), quick=False)
@@ -106,9 +108,9 @@ PLAN: tuple[Measurement, ...] = (
                 quick=False),
     Measurement("load-verdict", "load generators: verdicts on the bottleneck, in staged cases", verdicts.seconds_of,
                 verdicts.measure, (), quick=False),
-    Measurement("cluster-cost", "cluster: cost of a delivery, and its delay on another node", cluster.seconds_of, cluster.cost,
+    Measurement("cluster-cost", "cluster: cost of a delivery, and of a consumed message", cluster.seconds_of, cluster.cost,
                 (NATS,), quick=False),
-    *(Measurement(workload.name, workload.title, functools.partial(gateway.timed_seconds, workload),
+    *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
                   functools.partial(gateway.timed, workload), (NGINX, WRK, *((PHP,) if workload.name in servers.GATEWAY_PHP else ())),
                   quick=False)
       for workload in gateway.TIMED),
@@ -124,7 +126,6 @@ PLAN: tuple[Measurement, ...] = (
     Measurement("stream-cpu", "live streams: CPU time of a delivered megabyte", stream.cpu_seconds, stream.per_megabyte, (), quick=False),
     Measurement("stream-memory", "live streams: memory of a listener", stream.memory_seconds, stream.memory, (), quick=False),
     Measurement("stream-storm", "live streams: 500 listeners connect at once", stream.storm_seconds, stream.storm, (), quick=False),
-    Measurement("stream-delay", "live streams: delay that a server adds", stream_delay.seconds_of, stream_delay.measure, (), quick=False),
     Measurement("stream-many", "live streams: 18,000 listeners", stream.many_seconds, stream.many, (), quick=False),
     Measurement("stream-split", "live streams: throughput of the splitters", stream.split_seconds, stream.split, (), quick=False),
     Measurement("gateway-gigabyte", "gateway: memory while 1 GiB is relayed", gateway.gigabyte_seconds, gateway.gigabyte, (NGINX,),
@@ -149,7 +150,6 @@ def main() -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     plan = _plan(options)
-    _comparable(options, plan)
     chosen = _servers(options)
     _require(plan, chosen)
     encke = _encke(options, chosen, plan)
@@ -223,17 +223,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N",
                         help="seed for the order of the rounds (default: the time)")
     parser.add_argument("--encke", type=Path, metavar="FILE", help="Encke's binary (default: the release build)")
-    parser.add_argument("--against", type=Path, metavar="FILE", help="an earlier binary of Encke, measured in the same rounds; with bars "
-                        "in the timed workloads and push-fan")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow measurements")
     parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
                         "processes (as root), to measure wake-up latencies on a shared machine")
-    parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md, results.svg, "
-                        "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md, RESULTS-cluster.md, RESULTS-gateway.md, RESULTS-console.md and RESULTS-live.md")
+    parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md and "
+                        f"{', '.join(PAGES)}")
     parser.add_argument("--list", action="store_true", help="list the measurements and exit")
     options = parser.parse_args()
-    if options.against and options.write:
-        parser.error("--against compares two versions and cannot be combined with --write")
     if options.quick and options.write:
         parser.error("--quick gives no verdicts and cannot be combined with --write")
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS_FOR_VERDICT)
@@ -262,24 +258,11 @@ def _plan(options: argparse.Namespace) -> list[Measurement]:
     return [entry for entry in PLAN if entry.name in wanted]
 
 
-def _comparable(options: argparse.Namespace, plan: list[Measurement]) -> None:
-    """Only these measurements compare with an earlier binary; in others the bars of the present binary would apply to both."""
-    known = [*(workload.name for workload in timed.WORKLOADS), "push-fan"]
-    other = [entry.name for entry in plan if entry.name not in known]
-    if options.against and other:
-        raise Trouble(f"--against cannot measure {', '.join(other)}: name some of {', '.join(known)} with --only")
-
-
 def _servers(options: argparse.Namespace) -> list[servers.Server]:
     wanted = _names("--servers", options.servers, PEER_NAMES) | _names("--backends", options.backends, BACKENDS)
     chosen = [server for server in SERVERS if server.peer in wanted]
     if options.quick:
         chosen = [server for server in chosen if not server.variant]
-    if options.against:
-        if not os.access(options.against, os.X_OK):
-            raise Trouble(f"--against {options.against} is not a program")
-        earlier = options.against.resolve()
-        chosen += [server.by_earlier(earlier) for server in chosen if isinstance(server, Encke)]
     if not chosen:
         raise Trouble("no server to measure: name some with --servers or --backends")
     return chosen
@@ -336,10 +319,7 @@ def _versions(chosen: list[servers.Server], programs: servers.Programs) -> list[
     versions = {}
     for server in chosen:
         kind = {servers.PushFloor: ", push", servers.StreamFloor: ", live streams"}.get(type(server), "")
-        name = server.peer + kind
-        if isinstance(server, Encke):
-            name = "encke, before" if server.earlier else "encke"
-        versions.setdefault(name, server.version(programs))
+        versions.setdefault("encke" if isinstance(server, Encke) else server.peer + kind, server.version(programs))
     return list(versions.items())
 
 
@@ -359,47 +339,16 @@ def _keep_samples(sections: list[Section]) -> None:
 
 def _write(account: report.Account, sections: list[Section]) -> None:
     """Writes one page per kind of section, so that each kind can be measured separately."""
-    agreement_sections = [section for section in sections if section.name == "push-agreement"]
-    push = [section for section in sections if section.name.startswith("push-") and section not in agreement_sections]
-    tls_sections = [section for section in sections if section.name in TLS]
-    load_sections = [section for section in sections if section.name in LOAD]
-    cluster_sections = [section for section in sections if section.name in CLUSTER]
-    gateway_sections = [section for section in sections if section.name in GATEWAY]
-    console_sections = [section for section in sections if section.name in CONSOLE]
-    live_sections = [section for section in sections if section.name in STREAM]
-    others = live_sections + console_sections + gateway_sections + push + agreement_sections + tls_sections + load_sections + cluster_sections
-    requests = [section for section in sections if section not in others]
-    written = []
-    if requests:
-        report.write_results(BENCH / "RESULTS.md", account, requests)
-        caption = f"{dict(account.facts)['machine']}; {account.date}; one worker on one core, generator on another"
-        plot.write_plot(BENCH / "results.svg", requests, caption)
-        written += ["RESULTS.md", "results.svg"]
-    if push:
-        report.write_results(BENCH / "RESULTS-push.md", account, push)
-        written.append("RESULTS-push.md")
-    if agreement_sections:
-        report.write_results(BENCH / "RESULTS-agreement.md", account, agreement_sections)
-        written.append("RESULTS-agreement.md")
-    if tls_sections:
-        report.write_results(BENCH / "RESULTS-tls.md", account, tls_sections)
-        written.append("RESULTS-tls.md")
-    if load_sections:
-        report.write_results(BENCH / "RESULTS-load.md", account, load_sections)
-        written.append("RESULTS-load.md")
-    if cluster_sections:
-        report.write_results(BENCH / "RESULTS-cluster.md", account, cluster_sections)
-        written.append("RESULTS-cluster.md")
-    if gateway_sections:
-        report.write_results(BENCH / "RESULTS-gateway.md", account, gateway_sections)
-        written.append("RESULTS-gateway.md")
-    if console_sections:
-        report.write_results(BENCH / "RESULTS-console.md", account, console_sections)
-        written.append("RESULTS-console.md")
-    if live_sections:
-        report.write_results(BENCH / "RESULTS-live.md", account, live_sections)
-        written.append("RESULTS-live.md")
-    print("Written: " + ", ".join(f"bench/{name}" for name in written))
+    pages: dict[str, list[Section]] = {}
+    for section in sections:
+        pages.setdefault(page_of(section.name), []).append(section)
+    for page, of in pages.items():
+        report.write_results(BENCH / page, account, of)
+    print("Written: " + ", ".join(f"bench/{page}" for page in pages))
+
+
+def page_of(section: str) -> str:
+    return next((page for page, names in PAGES.items() if section in names), "RESULTS.md")
 
 
 def _command() -> str:

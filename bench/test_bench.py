@@ -12,14 +12,13 @@ import tempfile
 import threading
 import time
 import unittest
-import xml.etree.ElementTree as xml
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import run as program
-from encke_bench import agreement, console, counts, crowds, generators, holder, machine, plot, promises, push, report, rtmp, servers, sources, stream, stream_delay, timed
-from encke_bench.figures import BEFORE_BAR, Bar, Ratio, Section, judge, paired
+from encke_bench import agreement, console, counts, crowds, generators, holder, machine, promises, push, report, servers, sources, stream, timed
+from encke_bench.figures import Bar, Ratio, Section, judge, paired
 from encke_bench.machine import Cpu, Trouble
 
 AB = """Server Software:        nginx/1.22.1
@@ -277,7 +276,7 @@ class Crowds(unittest.TestCase):
     def test_cpu_time_is_divided_by_receivers_and_times_are_medians_of_the_runs(self):
         answers = [f'{{"round":"fan","received":100,"first_to_last_ns":{ns}}}' for ns in (10, 50, 20)]
         paced = self.crowd(*(line for answer in answers for line in ('{"ready":true}', answer)))
-        entry = push.Entry(servers.PushFloor(), run=mock.Mock(pid=1), paced=paced)
+        entry = push.PushEntry(servers.PushFloor(), run=mock.Mock(pid=1), paced=paced)
         readings = [Cpu({"1": ns}, {"1": 0}) for ns in (0, 600_000)]
         # Each run reads the clock before and after; in between the server becomes idle.
         with mock.patch.object(push, "cpu", mock.Mock(side_effect=readings * 3)), \
@@ -393,12 +392,28 @@ class Choir:
                     request = publisher.recv(4096)
 
 
-class PushVerdicts(unittest.TestCase):
-    def entry(self, server: servers.Server, cpu_us: float, transport: str = "sse") -> push.Entry:
-        sample = {name: 1e6 for name in ("first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns")}
-        return push.Entry(server, transport, samples=[sample | {"cpu_us": cpu_us, "waited": 0.0}] * 10)
+class TimedVerdicts(unittest.TestCase):
+    def verdicts(self, workload: timed.Workload, *taking_part: servers.Server) -> list[str]:
+        sample = timed.Sample(10.0, 100.0, None, None, 0.0, 0.0, 1.0, 0)
+        entries = [timed.Entry(server, samples=[sample] * 10) for server in taking_part]
+        section = timed._section(mock.Mock(rounds=10), workload, entries)
+        return [f"{verdict.server}: {verdict.bar}" for verdict in section.verdicts]
 
-    def verdicts(self, entry: push.Entry, alike: list[push.Entry], stream: push.Entry) -> list[tuple[str, bool]]:
+    def test_bars_apply_to_encke_with_and_without_tls_but_not_to_its_variants(self):
+        nginx, encke = (next(server for server in servers.SERVERS if server.name == name and server.scheme == "https")
+                        for name in ("nginx", "encke uring"))
+        self.assertEqual(self.verdicts(timed.TLS_WORKLOADS[0], nginx, encke), ["encke uring: CPU ÷ nginx ≤ 1"])
+        plain = [server for server in servers.SERVERS if server.takes_part("keepalive")]
+        judged = self.verdicts(timed.WORKLOADS[0], *plain)
+        self.assertEqual(judged, [f"encke {backend}: {bar}" for backend in servers.BACKENDS for bar in timed.WORKLOADS[0].bars])
+
+
+class PushVerdicts(unittest.TestCase):
+    def entry(self, server: servers.Server, cpu_us: float, transport: str = "sse") -> push.PushEntry:
+        sample = {name: 1e6 for name in ("first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns")}
+        return push.PushEntry(server, transport=transport, samples=[sample | {"cpu_us": cpu_us, "waited": 0.0}] * 10)
+
+    def verdicts(self, entry: push.PushEntry, alike: list[push.PushEntry], stream: push.PushEntry) -> list[tuple[str, bool]]:
         section = Section("push-fan", "push", "how", [""] * 13)
         push._fan_row(section, mock.Mock(rounds=10), "1,000 SSE", entry, alike, stream)
         self.assertEqual([len(row) for row in section.rows], [13])
@@ -420,15 +435,6 @@ class PushVerdicts(unittest.TestCase):
         encke = self.entry(servers.Encke("uring"), 6.0)
         encke.failure = "encke uring: 3 lost in a run of fan"
         self.assertEqual([met for _, met in self.verdicts(encke, [encke], encke)], [False] * 3)
-
-    def test_a_binary_is_compared_with_the_earlier_one_on_the_same_back_end(self):
-        now = self.entry(servers.Encke("uring"), 6.6)
-        before = self.entry(now.server.by_earlier(Path("/nowhere/encke")), 6.0)
-        other = self.entry(servers.Encke("epoll-edge").by_earlier(Path("/nowhere/encke")), 9.0)
-        alike = [now, before, other]
-        self.assertEqual(self.verdicts(now, alike, now), [(str(BEFORE_BAR), False)])
-        self.assertEqual(self.verdicts(before, alike, before), [])
-        self.assertIsNone(now.server.earlier)
 
     def test_push_servers_take_part_in_push_and_the_others_do_not(self):
         for server in servers.SERVERS:
@@ -496,61 +502,6 @@ class Streams(unittest.TestCase):
             with self.assertRaises(Trouble):
                 stream.check("server", 3, sent, window | wrong)
 
-    def test_the_opening_of_rtmp_has_its_commands_as_messages(self):
-        opening = rtmp.opening(1935, "bench", "play")
-        rest, found = opening[rtmp.GREETING_BYTES + 1536:], []
-        while rest:
-            length = int.from_bytes(rest[4:7], "big")
-            found.append((rest[7], int.from_bytes(rest[8:12], "little"), rest[12:12 + length]))
-            rest = rest[12 + length:]
-        self.assertEqual([(kind, stream) for kind, stream, _ in found], [(1, 0), (20, 0), (20, 0), (20, 1)])
-        self.assertEqual(found[0][2], rtmp.CHUNK_BYTES.to_bytes(4, "big"))
-        self.assertEqual(found[3][2], b"\2\0\4play" + b"\0\x40\x08" + bytes(6) + b"\5" + b"\2\0\5bench")
-        key = rtmp.video(0x010203, b"frame", True)
-        self.assertEqual(key, b"\4\1\2\3\0\0\x0a\x09\1\0\0\0" + b"\x17\1\0\0\0frame")
-
-    @unittest.skipUnless(servers.RTMP_MODULE.exists(), "needs nginx's RTMP module")
-    def test_listeners_of_rtmp_receive_the_source(self):
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch)
-            programs = servers.Programs(Path(), Path(), listeners=servers.build_floor(folder / "listeners", "pthread"))
-            core = min(os.sched_getaffinity(0))
-            bench = servers.Bench(folder, folder, machine.Cores(core, core), programs, [], 1, 1, True, mock.Mock())
-            server = next(server for server in servers.SERVERS if server.name == "nginx-rtmp")
-            with bench.running(server, servers.HELLO) as run, stream.sending_to(run, sources.Mp3()) as source, \
-                    stream.listening_to(bench, run) as crowd:
-                with source.playing():
-                    self.assertEqual(crowd.connect(20, 4_000, 10_000)["heard"], 20)
-                crowds.settle(run)
-                crowd.window()
-                sent = source.play(1)
-                crowds.settle(run)
-                stream.check("nginx-rtmp", 20, sent, crowd.window(), stream.RTMP_FRAMING_BYTES)
-
-    def test_a_delay_ends_with_the_read_of_a_frames_last_byte(self):
-        frames = [b"%04d" % index * 1_500 for index in range(8)]
-        sent, marks, end = b"".join(frames), [], 0
-        for index, frame in enumerate(frames):
-            end += len(frame)
-            marks.append((index * 1_000, end))
-        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-        # A listener that came at the third frame; two frames in a chunk, which arrives in two reads.
-        chunks = [b"%x\r\n%b\r\n" % (12_000, frames[at] + frames[at + 1]) for at in (2, 4, 6)]
-        received = head + b"".join(chunks)
-        reads, now = [(2_500, len(head))], 10_000
-        for chunk in chunks:
-            # The first read has the first frame of the chunk, without its last byte.
-            first = len(b"2ee0\r\n") + 5_999
-            reads += [(now, first), (now + 1, len(chunk) - first)]
-            now += 10_000
-        delays = stream_delay.frame_delays("server", received, reads, sent, marks, (0, len(sent)))
-        self.assertEqual(delays, [8_001, 7_001, 16_001, 15_001, 24_001, 23_001])
-        half = stream_delay.frame_delays("server", received, reads, sent, marks, (3 * 6_000, 5 * 6_000))
-        self.assertEqual(half, delays[1:3])
-        with self.assertRaises(Trouble):
-            stream_delay.frame_delays("server", head + b"2ee0\r\n" + b"x" * 12_000 + b"\r\n", reads, sent, marks, (0, len(sent)))
-        self.assertEqual([stream_delay.quantile(list(range(1, 101)), share) for share in (0.5, 0.99, 1.0)], [50, 99, 100])
-
     def test_floor_and_listeners_agree_on_every_byte(self):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
@@ -591,9 +542,8 @@ class Consoles(unittest.TestCase):
 
 class Reports(unittest.TestCase):
     def section(self) -> Section:
-        section = Section("keepalive", "13 bytes", "wrk", ["server", "CPU"], floor_bar=1.12)
+        section = Section("keepalive", "13 bytes", "wrk", ["server", "CPU"])
         section.rows = [["encke poll", "5.3"]]
-        section.points = {"encke poll": Ratio(1.05, 1.01, 1.1), "nginx": Ratio(1.4, 1.3, 1.5)}
         section.verdicts = [judge("13 bytes", "encke poll", Bar(1.12, "CPU ÷ floor"), Ratio(1.05, 1.01, 1.1))]
         section.failed("encke uring", "no ring", (Bar(1.12, "CPU ÷ floor"),))
         section.failed_row(["encke uring"])
@@ -609,13 +559,6 @@ class Reports(unittest.TestCase):
         self.assertIn("| 13 bytes | CPU ÷ floor ≤ 1.12 | 1.05 [1.01–1.10] met | failed **missed** |", text)
         self.assertIn("- encke uring: no ring", text)
         self.assertIn("| command | `bench/run.py --write` |", text)
-
-    def test_the_plot_is_xml_with_a_lane_for_each_server_it_has(self):
-        with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / "results.svg"
-            self.assertTrue(plot.write_plot(path, [self.section()], "a < b & c"))
-            titles = [node.text for node in xml.parse(path).iter("{http://www.w3.org/2000/svg}title")]
-        self.assertEqual(titles, ["encke poll: 1.05 [1.01–1.10]", "nginx: 1.40 [1.30–1.50]"])
 
     def test_every_timed_workload_has_a_bar_against_the_floor(self):
         for workload in timed.WORKLOADS:
@@ -650,19 +593,8 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("cargo build --release", text)
 
-    def test_a_quick_run_and_a_comparison_with_an_earlier_binary_cannot_be_written(self):
+    def test_a_quick_run_cannot_be_written(self):
         self.assertEqual(self.outcome("--quick", "--write")[0], 2)
-        self.assertEqual(self.outcome("--against", "encke", "--write")[0], 2)
-
-    def test_the_error_for_a_missing_earlier_binary_names_it(self):
-        code, text = self.outcome("--only", "keepalive", "--against", "/nowhere/earlier")
-        self.assertEqual(code, 1)
-        self.assertIn("--against /nowhere/earlier", text)
-
-    def test_an_earlier_binary_is_measured_only_where_it_has_a_bar(self):
-        code, text = self.outcome("--only", "keepalive,memory", "--against", sys.executable)
-        self.assertEqual(code, 1)
-        self.assertIn("--against cannot measure memory: name some of keepalive, ", text)
 
     def test_the_list_is_the_plan(self):
         self.assertEqual(self.outcome("--list")[0], 0)
@@ -672,10 +604,12 @@ class CommandLine(unittest.TestCase):
         self.assertTrue(variants <= set(names))
 
     def test_every_measurement_is_written_to_the_page_of_its_kind(self):
-        for kind, page in (("load-", servers.LOAD), ("tls-", servers.TLS), ("cluster-", servers.CLUSTER), ("gateway-", servers.GATEWAY),
-                           ("console-", servers.CONSOLE), ("stream-", servers.STREAM)):
-            named = {entry.name for entry in program.PLAN if entry.name.startswith(kind)}
-            self.assertEqual(named, set(page))
+        kinds = {"push": "-push", "tls": "-tls", "load": "-load", "cluster": "-cluster", "gateway": "-gateway", "console": "-console",
+                 "stream": "-live"}
+        for entry in program.PLAN:
+            kind = "-agreement" if entry.name == "push-agreement" else kinds.get(entry.name.partition("-")[0], "")
+            self.assertEqual(program.page_of(entry.name), f"RESULTS{kind}.md", entry.name)
+        self.assertTrue({name for names in program.PAGES.values() for name in names} <= {entry.name for entry in program.PLAN})
 
 
 if __name__ == "__main__":

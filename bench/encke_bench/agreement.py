@@ -27,7 +27,7 @@ from .crowds import settle
 from .figures import Bar, Ratio, Section, judge, number, paired
 from .machine import Trouble, read_line
 from .report import Progress
-from .servers import HELLO, Bench, Encke, Running, Server
+from .servers import HELLO, Bench, Running, Server
 
 # Subscribers, messages, and messages per second: slow enough that all subscribers have a message before the other program sends
 # its next. Both crowds are in one process of the server, which has 20,000 descriptors. The first 16 messages on a connection
@@ -92,8 +92,7 @@ def measure(bench: Bench, progress: Progress) -> Section:
             try:
                 pairs = _rounds(bench, progress, server, crowd)
             except (Trouble, OSError) as trouble:
-                section.failed(title, trouble, (Bar(APART, "distance from the witness"),))
-                section.failed_row([f"{crowd[0]:,}", server.name])
+                section.failed(title, trouble, (Bar(APART, "distance from the witness"),), [f"{crowd[0]:,}", server.name])
                 continue
             section.samples[title] = pairs
             for name, *_ in FIGURES:

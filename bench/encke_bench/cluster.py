@@ -1,16 +1,13 @@
-"""Cluster: cost of a delivery for a node that shares its channels by NATS, and its latency on another node.
+"""Cluster: cost of a delivery for a node that shares its channels by NATS, and of a message that it consumes.
 
     for each round, in random order:
         cluster    two nodes on one NATS, 1,000 event streams each: a message is published to the first
         alone      two separate servers, 1,000 event streams each: a message is published to both
-        raw        one connection to the same NATS publishes, another one receives
-        unwanted   one connection fills the stream; a third node, without subscribers, follows its head
+        unwanted   a connection to NATS fills the stream; a third node, without subscribers, follows its head
         read       also a fourth node without subscribers, which reads the whole stream (`filters = 1`)
 
 All servers, including NATS, are on the server's core. CPU time is that of both Enckes, all threads (including the one for
-NATS), ÷ deliveries; the CPU time of NATS is reported separately. Times are from just before the first byte of a message is
-sent until the last stream of the *other* node has it, as one thread of Python reads them: the same thread for all three. Both
-servers of a pair share one core, so the last stream waits for both.
+NATS), ÷ deliveries; the CPU time of NATS is reported separately.
 """
 
 import selectors
@@ -19,7 +16,6 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from .crowds import settle
@@ -34,7 +30,7 @@ BYTES = 64
 ANSWER_SECONDS_MAX = 20
 PIECE_BYTES = 64 * 1024
 UNWANTED_MESSAGES = 10_000  # per round
-CLUSTER, ALONE, RAW = "a node of a cluster", "an independent server", "NATS, raw"
+CLUSTER, ALONE = "a node of a cluster", "an independent server"
 UNWANTED = "a message that no client here needs"
 READ = "a message that is received, before its delivery"
 COST_BAR = Bar(1.10, "CPU per delivery ÷ an independent server")
@@ -111,42 +107,25 @@ class Streams:
                 self._last[client] = text[-4 * BYTES:]
 
 
-@dataclass
-class Raw:
-    """A publisher and a subscriber that use the NATS protocol directly."""
-
-    publisher: socket.socket
-    subscriber: socket.socket
-
-    def turn(self, payload: bytes) -> float:
-        began = time.perf_counter()
-        self.publisher.sendall(b"PUB raw %d\r\n%s\r\n" % (len(payload), payload))
-        heard = b""
-        while payload not in heard:
-            heard += self.subscriber.recv(PIECE_BYTES)
-        return time.perf_counter() - began
-
-
 def seconds_of(bench: Bench) -> float:
     return 5 + (bench.rounds + 1) * (1 + MESSAGES * 4 * STREAMS * 25e-6)
 
 
 def cost(bench: Bench, progress: Progress) -> Section:
-    section = Section("cluster-cost", "cluster: cost of a delivery, and its delay on another node",
+    section = Section("cluster-cost", "cluster: cost of a delivery, and of a consumed message",
                       f"two servers with {STREAMS:,} event streams each, {BYTES} bytes, {MESSAGES} messages per round, one "
-                      "after the other; until the last stream of the other server has the message; raw: one publisher, one "
-                      f"subscriber; unneeded messages, filtered or received: {UNWANTED_MESSAGES:,} at once, ÷ messages",
-                      ["", "CPU µs", "÷ independent [95 %]", "NATS' CPU µs/message", "last, p50 ms", "p99 ms"], samples={})
-    rounds: dict[str, list[dict]] = {CLUSTER: [], ALONE: [], RAW: [], UNWANTED: [], READ: []}
+                      f"after the other; unneeded messages, filtered or received: {UNWANTED_MESSAGES:,} at once, ÷ messages",
+                      ["", "CPU µs", "÷ independent [95 %]", "NATS' CPU µs/message"], samples={})
+    rounds: dict[str, list[dict]] = {CLUSTER: [], ALONE: [], UNWANTED: [], READ: []}
     with ExitStack() as stack:
         progress.step("cluster-cost: servers and streams start")
         nats, nats_port = stack.enter_context(_nats(bench))
         servers = {CLUSTER: Node(nats_port), ALONE: Encke("epoll-edge", name=ALONE, settings="encke-push.toml")}
         pairs = {name: [_streams(bench, stack, server) for _ in range(2)] for name, server in servers.items()}
-        raw = stack.enter_context(_raw(nats_port))
+        publisher = stack.enter_context(_publisher(nats_port))
         idle, reader = (stack.enter_context(bench.running(Node(nats_port, more), HELLO)) for more in ("", "filters = 1\n"))
         turns = {CLUSTER: lambda: _round(pairs[CLUSTER], nats, shared=True), ALONE: lambda: _round(pairs[ALONE], nats, shared=False),
-                 RAW: lambda: _raw_round(raw), UNWANTED: lambda: _filled_round(raw, idle, reader, nats), READ: lambda: _filled_round(raw, reader, reader, nats)}
+                 UNWANTED: lambda: _filled_round(publisher, idle, reader, nats), READ: lambda: _filled_round(publisher, reader, reader, nats)}
         for turn in range(bench.rounds + 1):
             order = list(rounds)
             bench.chance.shuffle(order)
@@ -157,10 +136,8 @@ def cost(bench: Bench, progress: Progress) -> Section:
     section.samples = samples
     ratio = paired(*([sample["cpu_us"] for sample in samples[name]] for name in (CLUSTER, ALONE)))
     for name, of in samples.items():
-        costs = [_middle(of, "cpu_us"), str(ratio) if name == CLUSTER else "–", "–" if name == ALONE else _middle(of, "nats_us")]
-        lasted = sorted(one for sample in of for one in sample.get("lasted", ()))
-        times = [f"{lasted[len(lasted) * share // 100] * 1e3:.2f}" for share in (50, 99)] if lasted else ["–", "–"]
-        section.rows.append([name, *costs, *times])
+        section.rows.append([name, _middle(of, "cpu_us"), str(ratio) if name == CLUSTER else "–",
+                             "–" if name == ALONE else _middle(of, "nats_us")])
     section.verdicts.append(judge(section.title, CLUSTER, COST_BAR, ratio, rounds=bench.rounds))
     return section
 
@@ -178,44 +155,35 @@ def _round(pair: list[Streams], nats: Process, shared: bool) -> dict:
     for streams in pair:
         settle(streams.run)
     before, nats_before = [cpu(pid) for pid in pids], cpu(nats.root_pid)
-    lasted = []
     for _ in range(MESSAGES):
         payload = _payload()
-        began = time.perf_counter()
         for streams in pair[:1] if shared else pair:
             streams.publish(payload)
         other.wait(payload)
-        lasted.append(time.perf_counter() - began)
         first.wait(payload)
         for streams in pair[:1] if shared else pair:
             streams.published()
     for streams in pair:
         settle(streams.run)
     ran = sum(cpu(pid).since(earlier)[0] for pid, earlier in zip(pids, before, strict=True))
-    return {"cpu_us": ran / 1e3 / (2 * STREAMS * MESSAGES), "nats_us": cpu(nats.root_pid).since(nats_before)[0] / 1e3 / MESSAGES,
-            "lasted": lasted}
+    return {"cpu_us": ran / 1e3 / (2 * STREAMS * MESSAGES), "nats_us": cpu(nats.root_pid).since(nats_before)[0] / 1e3 / MESSAGES}
 
 
 def _middle(samples: list[dict], name: str) -> str:
-    values = [sample[name] for sample in samples if name in sample]
-    return number(statistics.median(values)) if values else "–"
+    return number(statistics.median(sample[name] for sample in samples))
 
 
-def _filled_round(raw: Raw, node: Running, reader: Running, nats: Process) -> dict:
+def _filled_round(publisher: socket.socket, node: Running, reader: Running, nats: Process) -> dict:
     """Measures a node while the stream is filled without subscribers, until the node that reads all of it is idle."""
     settle(reader)
     settle(node)
     before, nats_before = cpu(node.pid), cpu(nats.root_pid)
     payload = _payload()
-    raw.publisher.sendall(b"PUB encke.m.unwanted %d\r\n%s\r\n" % (len(payload), payload) * UNWANTED_MESSAGES)
+    publisher.sendall(b"PUB encke.m.unwanted %d\r\n%s\r\n" % (len(payload), payload) * UNWANTED_MESSAGES)
     settle(reader)
     settle(node)
     return {"cpu_us": cpu(node.pid).since(before)[0] / 1e3 / UNWANTED_MESSAGES,
             "nats_us": cpu(nats.root_pid).since(nats_before)[0] / 1e3 / UNWANTED_MESSAGES}
-
-
-def _raw_round(raw: Raw) -> dict:
-    return {"lasted": [raw.turn(_payload()) for _ in range(MESSAGES)]}
 
 
 def _payload() -> bytes:
@@ -235,13 +203,14 @@ def _nats(bench: Bench) -> Iterator[tuple[Process, int]]:
 
 
 @contextmanager
-def _raw(port: int) -> Iterator[Raw]:
-    with ExitStack() as stack:
-        both = [stack.enter_context(socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS_MAX)) for _ in range(2)]
-        for one, words in zip(both, (b"", b"SUB raw 1\r\n"), strict=True):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            one.sendall(b'CONNECT {"verbose":false}\r\n' + words + b"PING\r\n")
-            heard = b""
-            while b"PONG" not in heard:
-                heard += one.recv(PIECE_BYTES)
-        yield Raw(*both)
+def _publisher(port: int) -> Iterator[socket.socket]:
+    """Yields a connection that uses the NATS protocol directly."""
+    with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS_MAX) as client:
+        client.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+        received = b""
+        while b"PONG" not in received:
+            piece = client.recv(PIECE_BYTES)
+            if not piece:
+                raise Trouble(f"NATS closed a connection: {received[-80:]!r}")
+            received += piece
+        yield client

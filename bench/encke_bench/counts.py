@@ -5,20 +5,21 @@ A count per request is the difference between a long and a short run of the same
 so that start-up, connections and shut-down cancel out.
 """
 
+import functools
 import re
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 
 from .figures import Bar, Section, judge
-from .generators import BROWSER_FIELDS, h2load, holder
+from .generators import BROWSER_FIELDS, h2load
 from .machine import Trouble, last_words
 from .report import Progress
-from .servers import HELLO, KIB16, Bench, Encke, Resource, Server, located
+from .servers import HELLO, KIB16, Bench, Encke, Resource, Running, Server, located
 
 INSTRUCTION_RUNS = (200, 2_200)
 CALL_RUNS = (2_000, 12_000)
 IDLE_SECONDS = 10
-IDLE_CONNECTIONS = 1_000
 
 PLAIN_BAR = Bar(1_500, "user instructions, 70 B of fields")
 BROWSER_BAR = Bar(4_000, "user instructions, 650 B of fields")
@@ -46,7 +47,7 @@ def instructions(bench: Bench, progress: Progress) -> Section:
         row = [server.name]
         for bar, fields in ((PLAIN_BAR, ()), (BROWSER_BAR, BROWSER_FIELDS)):
             progress.step(f"instructions: {server.name}, {bar.what}")
-            bars = (bar,) if isinstance(server, Encke) else ()
+            bars = server.barred(bar)
             try:
                 value = round(_instructions(bench, server, fields))
             except (Trouble, OSError) as trouble:
@@ -91,15 +92,14 @@ def calls(bench: Bench, progress: Progress) -> Section:
             progress.step(f"calls: {server.name}, {resource.name}")
             bars = _calls_bars(server, resource)
             try:
-                by_name = _calls(bench, server, resource)
+                by_name = calls_per_request(bench, CALL_RUNS, 64, functools.partial(bench.running, server, resource))
             except (Trouble, OSError) as trouble:
                 section.failed(server.name, trouble, bars)
                 row += ["failed", ""]
                 continue
-            total = sum(by_name.values())
-            which = " ".join(f"{name} {count:.2f}" for name, count in by_name.items() if count >= 0.005)
-            row += [f"{total:.2f}", which]
-            section.verdicts += [judge(section.title, server.name, bar, round(total, 2)) for bar in bars]
+            total = round(sum(by_name.values()), 2)
+            row += [f"{total:.2f}", spelled(by_name)]
+            section.verdicts += [judge(section.title, server.name, bar, total) for bar in bars]
         section.rows.append(row)
     return section
 
@@ -114,18 +114,22 @@ def _calls_bars(server: Server, resource: Resource) -> tuple[Bar, ...]:
     return (URING_CALLS_BAR if server.backend == "uring" else EPOLL_CALLS_BAR,)
 
 
-def _calls(bench: Bench, server: Server, resource: Resource) -> dict[str, float]:
-    """System calls per request by name, most frequent first."""
+def calls_per_request(bench: Bench, runs: tuple[int, int], connections: int,
+                      running: Callable[..., AbstractContextManager[Running]]) -> dict[str, float]:
+    """System calls per request by name, most frequent first. `running` starts the server as `Bench.running` does."""
     under = (located("strace", "strace"), "-f", "-c", "-o", "@STATE@/calls")
     counted = []
-    for requests in CALL_RUNS:
-        with bench.running(server, resource, under=under, traced=True) as run:
-            h2load(bench, run, requests, 64)
+    for requests in runs:
+        with running(under=under, traced=True) as run:
+            h2load(bench, run, requests, connections)
         counted.append(read_strace_summary((run.process.log.parent / "calls").read_text()))
     short, long = counted
-    more = CALL_RUNS[1] - CALL_RUNS[0]
-    by_name = {name: (long.get(name, 0) - short.get(name, 0)) / more for name in long}
+    by_name = {name: (count - short.get(name, 0)) / (runs[1] - runs[0]) for name, count in long.items()}
     return dict(sorted(by_name.items(), key=lambda item: -item[1]))
+
+
+def spelled(by_name: dict[str, float]) -> str:
+    return " ".join(f"{name} {count:.2f}" for name, count in by_name.items() if count >= 0.005)
 
 
 def read_strace_summary(text: str) -> dict[str, int]:
@@ -141,44 +145,33 @@ def read_strace_summary(text: str) -> dict[str, int]:
 
 
 def idle_seconds(bench: Bench) -> float:
-    return 2 * IDLE_SECONDS + 3 + 1.5 * len(bench.servers_for("idle"))
+    return IDLE_SECONDS + 2 + 0.5 * len(bench.servers_for("idle"))
 
 
 def idle(bench: Bench, progress: Progress) -> Section:
     section = Section("idle", "an idle server, system calls per second",
-                      f"strace -f -ttt for {IDLE_SECONDS} s: without connections, then with {IDLE_CONNECTIONS:,} kept "
-                      "connections after one GET each; all threads together",
-                      ["server", "no connection", f"{IDLE_CONNECTIONS:,} idle connections"])
+                      f"strace -f -ttt for {IDLE_SECONDS} s without connections; all threads together",
+                      ["server", "system calls per second"])
     under = (located("strace", "strace"), "-f", "-ttt", "-o", "@STATE@/trace")
-    started, windows = [], []
+    started = []
     with ExitStack() as stack:
         for server in bench.servers_for("idle"):
             try:
                 started.append(stack.enter_context(bench.running(server, HELLO, under=under, traced=True)))
             except Trouble as trouble:
-                section.failed(server.name, trouble, (IDLE_BAR,) if isinstance(server, Encke) else ())
-                section.failed_row([server.name])
-        progress.step("idle: no connection")
-        windows.append(_window())
-        for run in started:
-            stack.enter_context(holder(bench, run)).hold(IDLE_CONNECTIONS)
-        progress.step(f"idle: {IDLE_CONNECTIONS:,} connections each")
-        windows.append(_window())
+                section.failed(server.name, trouble, server.barred(IDLE_BAR), [server.name])
+        progress.step("idle")
+        time.sleep(1)
+        start = time.time()
+        time.sleep(IDLE_SECONDS)
+        end = start + IDLE_SECONDS
     for run in started:
         times = read_strace_times((run.process.log.parent / "trace").read_text(errors="replace"))
-        rates = [sum(start <= moment < end for moment in times) / IDLE_SECONDS for start, end in windows]
-        section.rows.append([run.server.name, *[f"{rate:.1f}" for rate in rates]])
+        rate = sum(start <= moment < end for moment in times) / IDLE_SECONDS
+        section.rows.append([run.server.name, f"{rate:.1f}"])
         if isinstance(run.server, Encke):
-            section.verdicts.append(judge(section.title, run.server.name, IDLE_BAR, rates[0]))
+            section.verdicts.append(judge(section.title, run.server.name, IDLE_BAR, rate))
     return section
-
-
-def _window() -> tuple[float, float]:
-    """Waits until the servers are idle, then watches them. Returns (start, end) of the measured interval."""
-    time.sleep(1)
-    start = time.time()
-    time.sleep(IDLE_SECONDS)
-    return start, start + IDLE_SECONDS
 
 
 def read_strace_times(text: str) -> list[float]:

@@ -39,8 +39,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
             _memory(bench, server, section, row)
             section.rows.append(row)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (CONNECTION_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row(row)
+            section.failed(server.name, trouble, server.barred(CONNECTION_BAR), row)
     return section
 
 
@@ -81,8 +80,7 @@ def crowd(bench: Bench, progress: Progress) -> Section:
         try:
             _crowd(bench, server, section, progress)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, _crowd_bars(server))
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, _crowd_bars(server), [server.name])
     return section
 
 
@@ -129,12 +127,12 @@ def _judge_if_ours(section: Section, server: Server, bar: Bar, value: float) -> 
         section.verdicts.append(judge(section.title, server.name, bar, value))
 
 
-def settle(run: Running) -> None:
+def settle(run: Running, step: float = SETTLE_STEP, seconds_max: float = SETTLE_SECONDS_MAX) -> None:
     """Returns once the server has used no CPU for a moment."""
-    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    deadline = time.monotonic() + seconds_max
     before = cpu(run.pid)
     while time.monotonic() < deadline:
-        time.sleep(SETTLE_STEP)
+        time.sleep(step)
         now = cpu(run.pid)
         if now.since(before)[0] == 0:
             return

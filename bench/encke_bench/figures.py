@@ -54,10 +54,6 @@ class Bar:
         return value >= self.limit if self.at_least else value <= self.limit
 
 
-# For a change that must not make anything slower: `bench/run.py --against FILE`.
-BEFORE_BAR = Bar(1.02, "CPU ÷ before", "before")
-
-
 @dataclass(frozen=True)
 class Verdict:
     section: str
@@ -79,7 +75,7 @@ def judge(section: str, server: str, bar: Bar, value: Ratio | float, *, rounds: 
 
 @dataclass
 class Section:
-    """The outcome of a workload: a table for people, verdicts on Encke, and ratios to the floor for the plot."""
+    """The outcome of a workload: a table for people, and verdicts on Encke."""
 
     name: str
     title: str
@@ -88,15 +84,15 @@ class Section:
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    points: dict[str, Ratio] = field(default_factory=dict)
-    floor_bar: float | None = None
     samples: object = None
 
-    def failed(self, server: str, reason: Exception | str, bars: tuple[Bar, ...] = ()) -> None:
-        """Records why a server has no figure here. The bars of this workload are then missed."""
+    def failed(self, server: str, reason: Exception | str, bars: tuple[Bar, ...] = (), row: list[str] | None = None) -> None:
+        """Records why a server has no figure here. The bars of this workload are then missed. `row` is its incomplete row."""
         text = str(reason)
         self.notes.append(text if text.startswith(server) else f"{server}: {text}")
         self.verdicts += [Verdict(self.title, str(bar), server, "failed", False) for bar in bars]
+        if row is not None:
+            self.failed_row(row)
 
     def failed_row(self, row: list[str]) -> None:
         """Adds an incomplete row."""

@@ -8,23 +8,22 @@ Fronts have kept connections on both sides, except to php-fpm, and are loaded by
 application. Tunnels and event streams have an application in Python: it only has to accept, to echo and to write an event.
 """
 
+import functools
 import selectors
 import socket
-import statistics
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from .counts import read_strace_summary
+from .counts import calls_per_request, spelled
 from .crowds import settle
-from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
-from .generators import h2load
+from .figures import Bar, Section, judge
 from .machine import Trouble, rss_bytes
 from .report import Progress
-from .servers import APPLICATION, HELLO, IMAGE, PHP, Bench, Encke, Resource, Running, located
-from .timed import SETUP_SECONDS, WARM_REQUESTS, Entry, Workload, disturbances, sample
+from .servers import APPLICATION, HELLO, IMAGE, PHP, Bench, Encke, Resource, Running, Server
+from .timed import WARM_REQUESTS, Entry, Workload, by_rounds, fill
 
 SCRIPT = Resource("hello.php", HELLO.size)
 SCRIPT_TEXT = "<?php header('Content-Type: text/plain'); echo 'Hello, World!';"
@@ -55,10 +54,6 @@ GROWTH_BAR = Bar(1.0, "MiB of RSS while 1 GiB is relayed")
 DIRECT = "no gateway"
 
 
-def timed_seconds(workload: Workload, bench: Bench) -> float:
-    return len(bench.servers_for(workload.name)) * (bench.rounds * (bench.seconds + SETUP_SECONDS) + 0.5)
-
-
 def timed(workload: Workload, bench: Bench, progress: Progress) -> Section:
     entries = [Entry(server) for server in bench.servers_for(workload.name)]
     with ExitStack() as stack:
@@ -72,15 +67,7 @@ def timed(workload: Workload, bench: Bench, progress: Progress) -> Section:
                 entry.run.verify(bench.root, WARM_REQUESTS if content is HELLO else 2, content)
             except Trouble as trouble:
                 entry.failure = str(trouble)
-        for turn in range(1, bench.rounds + 1):
-            taking_part = [entry for entry in entries if not entry.failure]
-            bench.chance.shuffle(taking_part)
-            for entry in taking_part:
-                progress.step(f"{workload.name}: round {turn} of {bench.rounds}, {entry.server.name}")
-                try:
-                    entry.samples.append(sample(bench, workload, entry.run))
-                except (Trouble, OSError) as trouble:
-                    entry.failure = str(trouble)
+        by_rounds(workload, bench, progress, entries)
     return _timed_section(bench, workload, entries)
 
 
@@ -89,51 +76,14 @@ def _timed_section(bench: Bench, workload: Workload, entries: list[Entry]) -> Se
     bases += [name for name in ("nginx", "haproxy") if name not in bases and name in [entry.server.name for entry in entries]]
     section = Section(workload.name, workload.title, f"{workload.how}; CPU time of the front only",
                       ["front", "CPU µs/request", *[f"÷ {base.removeprefix(', ')} [95 %]" for base in bases], "requests/s",
-                       "p50 µs", "p99 µs", "waited", "generator"],
-                      samples={entry.server.name: [vars(one) for one in entry.samples] for entry in entries})
-    whole = {entry.server.name: entry for entry in entries if not entry.failure}
-    for entry in entries:
-        name = entry.server.name
-        ratios = {base: paired(entry.cpu(), whole[of].cpu()) for base, of in ((base, _base(base, name)) for base in bases)
-                  if name in whole and of in whole and of != name}
-        if entry.failure:
-            section.failed(name, entry.failure)
-            section.failed_row([name])
-        else:
-            section.rows.append(_timed_row(entry, [str(ratios.get(base, "–")) for base in bases]))
-            if entry.errors():
-                section.notes.append(f"{name}: the generator counted {entry.errors()} errors")
-        if isinstance(entry.server, Encke) and OWN_FILE not in name:
-            section.verdicts += _verdicts(bench, workload, entry, ratios)
-    section.notes += disturbances([one for entry in entries for one in entry.samples])
+                       "p50 µs", "p99 µs", "waited", "generator"])
+    fill(section, bench, workload, entries, bases, rate_at=2 + len(bases), base_of=_base)
     return section
 
 
 def _base(base: str, name: str) -> str:
     """The server that a front is compared with: a peer, or the same Encke with a file of its own."""
     return name.removesuffix(OWN_FILE) + OWN_FILE if base == OWN_FILE else base
-
-
-def _verdicts(bench: Bench, workload: Workload, entry: Entry, ratios: dict[str, Ratio]) -> list[Verdict]:
-    """A failure or an error misses the bars."""
-    name = entry.server.name
-    if entry.failure or entry.errors():
-        reason = "failed" if entry.failure else "errors"
-        return [Verdict(workload.title, str(bar), name, reason, False) for bar in workload.bars]
-    return [judge(workload.title, name, bar, ratios[bar.against], rounds=bench.rounds)
-            for bar in workload.bars if bar.against in ratios]
-
-
-def _timed_row(entry: Entry, ratios: list[str]) -> list[str]:
-    def middle(values) -> str:
-        known = [value for value in values if value is not None]
-        return number(statistics.median(known)) if known else "–"
-
-    samples = entry.samples
-    return [entry.server.name, middle(entry.cpu()), *ratios, middle([one.rate for one in samples]),
-            middle([one.p50_us for one in samples]), middle([one.p99_us for one in samples]),
-            f"{statistics.median(one.waited for one in samples):.0%}",
-            f"{statistics.median(one.generator for one in samples):.0%}"]
 
 
 def calls_seconds(bench: Bench) -> float:
@@ -145,26 +95,16 @@ def calls(bench: Bench, progress: Progress) -> Section:
     section = Section("gateway-calls", "gateway: system calls per GET of 13 bytes, c = 1",
                       f"strace -f -c, h2load --h1 -c 1, difference between {short:,} and {long:,} requests",
                       ["front", "system calls", "which"])
-    under = (located("strace", "strace"), "-f", "-c", "-o", "@STATE@/calls")
     for server in bench.servers_for("gateway-calls"):
         progress.step(f"gateway-calls: {server.name}")
-        bars = (CALLS_BAR,) if isinstance(server, Encke) else ()
+        bars = server.barred(CALLS_BAR)
         try:
-            counted = []
-            for requests in CALL_RUNS:
-                with _application(bench) as behind, bench.running(server, HELLO, under=under, traced=True,
-                                                                  backend=behind.port) as run:
-                    h2load(bench, run, requests, 1)
-                counted.append(read_strace_summary((run.process.log.parent / "calls").read_text()))
+            each = calls_per_request(bench, CALL_RUNS, 1, functools.partial(_front, bench, server))
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, bars)
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, bars, [server.name])
             continue
-        each = {name: (counted[1].get(name, 0) - counted[0].get(name, 0)) / (long - short) for name in counted[1]}
-        each = dict(sorted(each.items(), key=lambda item: -item[1]))
         total = round(sum(each.values()), 2)
-        section.rows.append([server.name, f"{total:.2f}", " ".join(f"{name} {count:.2f}" for name, count in each.items()
-                                                                  if count >= 0.005)])
+        section.rows.append([server.name, f"{total:.2f}", spelled(each)])
         section.verdicts += [judge(section.title, server.name, bar, total) for bar in bars]
     return section
 
@@ -179,7 +119,7 @@ def tunnels(bench: Bench, progress: Progress) -> Section:
                       "smaps_rollup", ["front", "fresh RSS, MB", "each"])
     for server in bench.servers_for("gateway-tunnels"):
         progress.step(f"gateway-tunnels: {server.name}")
-        bars = (TUNNEL_BAR,) if isinstance(server, Encke) else ()
+        bars = server.barred(TUNNEL_BAR)
         try:
             with Echoes() as behind, bench.running(server, HELLO, backend=behind.port) as run, ExitStack() as stack:
                 settle(run)
@@ -189,8 +129,7 @@ def tunnels(bench: Bench, progress: Progress) -> Section:
                 settle(run)
                 each = (rss_bytes(run.pid) - fresh) / TUNNELS
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, bars)
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, bars, [server.name])
             continue
         section.rows.append([server.name, f"{fresh / 1e6:.2f}", f"{each:,.0f}"])
         section.verdicts += [judge(section.title, server.name, bar, round(each)) for bar in bars]
@@ -270,7 +209,7 @@ def sse(bench: Bench, progress: Progress) -> Section:
                 ports[server.name] = stack.enter_context(bench.running(server, HELLO, backend=ports[DIRECT])).port
                 lasted[server.name] = []
             except Trouble as trouble:
-                section.failed(server.name, trouble, (EVENT_BAR,) if isinstance(server, Encke) else ())
+                section.failed(server.name, trouble, server.barred(EVENT_BAR))
         for turn in range(bench.rounds):
             for name in bench.chance.sample(list(lasted), len(lasted)):
                 progress.step(f"gateway-sse: round {turn + 1} of {bench.rounds}, {name}")
@@ -336,9 +275,9 @@ def gigabyte(bench: Bench, progress: Progress) -> Section:
         file.truncate(GIGABYTE)
     for server in bench.servers_for("gateway-gigabyte"):
         progress.step(f"gateway-gigabyte: {server.name}")
-        bars = (GROWTH_BAR,) if isinstance(server, Encke) else ()
+        bars = server.barred(GROWTH_BAR)
         try:
-            with _application(bench) as behind, bench.running(server, HELLO, backend=behind.port) as run:
+            with _front(bench, server) as run:
                 run.verify(bench.root, 2)
                 settle(run)
                 growth, before = Growth(run.pid), rss_bytes(run.pid)
@@ -346,8 +285,7 @@ def gigabyte(bench: Bench, progress: Progress) -> Section:
                 seconds = _relay(run)
                 grown = max(growth.most() - before, 0) / (1 << 20)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, bars)
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, bars, [server.name])
             continue
         section.rows.append([server.name, f"{before / 1e6:.2f}", f"{grown:.2f}", f"{seconds:.2f}"])
         section.verdicts += [judge(section.title, server.name, bar, round(grown, 2)) for bar in bars]
@@ -368,6 +306,13 @@ def _relay(run: Running) -> float:
     if b" 200 " not in data[:20] or received != GIGABYTE:
         raise Trouble(f"{run.server.name}: {received:,} bytes of {GIGABYTE:,}, head {data[:60]!r}")
     return time.perf_counter() - began
+
+
+@contextmanager
+def _front(bench: Bench, server: Server, **how) -> Iterator[Running]:
+    """Runs a gateway and its application."""
+    with _application(bench) as behind, bench.running(server, HELLO, backend=behind.port, **how) as run:
+        yield run
 
 
 @contextmanager

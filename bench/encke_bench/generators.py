@@ -8,7 +8,6 @@ every server. h2load sends an exact number of requests, as instruction and syste
 import json
 import re
 import resource
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .machine import Process, Trouble, last_words
+from .machine import Process, Trouble, ask, last_words
 from .servers import Bench, Running, located
 
 LUA = Path(__file__).resolve().parent / "wrk"
@@ -109,12 +108,6 @@ def h2load(bench: Bench, run: Running, requests: int, connections: int,
         raise Trouble(f"{run.server.name}: h2load got {good[1] if good else 'no'} successful responses to {requests} requests")
 
 
-def h2load_streams(bench: Bench, run: Running, connections: int, streams: int, seconds: int) -> Load:
-    text, cpu_seconds = _run(bench, [located("h2load", "nghttp2-client"), "-t1", f"-c{connections}", f"-m{streams}",
-                                     "-D", str(seconds), run.url], seconds)
-    return read_h2load(text, cpu_seconds)
-
-
 def read_h2load(text: str, cpu_seconds: float) -> Load:
     took = re.search(r"^finished in ([\d.]+)(us|ms|s)", text, re.MULTILINE)
     counts = re.search(r"(\d+) done, (\d+) succeeded, (\d+) failed", text)
@@ -170,10 +163,7 @@ class Holder:
         return self._ask("alive")
 
     def _ask(self, command: str) -> int:
-        self._process.stdin.write(f"{command}\n".encode())
-        self._process.stdin.flush()
-        ready, _, _ = select.select([self._process.stdout], [], [], HOLD_SECONDS_MAX)
-        answer = self._process.stdout.readline() if ready else b""
+        answer = ask(self._process, command, HOLD_SECONDS_MAX)
         if not answer:
             raise Trouble(f"the process that holds the connections did not respond to {command!r}{self._process.last_words()}")
         return int(answer)

@@ -168,8 +168,7 @@ def measure(kind: Kind, bench: Bench, progress: Progress) -> Section:
     for generator in spent:
         bars = kind.bars if generator.is_ours else ()
         if generator in failures:
-            section.failed(generator.name, failures[generator], bars)
-            section.failed_row([generator.name])
+            section.failed(generator.name, failures[generator], bars, [generator.name])
             continue
         one = whole[generator]
         user = statistics.median(one.user_us)
@@ -239,8 +238,7 @@ def held(bench: Bench, progress: Progress) -> Section:
                     section.verdicts.append(judge(section.title, name, OPEN_BAR, statistics.median(opened)))
                 section.rows.append(row)
             except (Trouble, OSError) as trouble:
-                section.failed(name, trouble, bars)
-                section.failed_row([name])
+                section.failed(name, trouble, bars, [name])
     return section
 
 

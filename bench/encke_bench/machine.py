@@ -102,16 +102,21 @@ def cpu(pid: int) -> Cpu:
 
 
 def rss_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Rss:"):
-            return int(line.split()[1]) * 1024
-    raise Trouble(f"/proc/{pid}/smaps_rollup has no Rss line")
+    return _rollup_bytes(pid, "Rss:")
 
 
 def dirty_bytes(pid: int) -> int:
     """Bytes of pages that the process has written: its heap and stacks, but not its program."""
+    return _rollup_bytes(pid, "Private_Dirty:", "Shared_Dirty:")
+
+
+def _rollup_bytes(pid: int, *names: str) -> int:
+    """The sum of these lines of smaps_rollup (proc(5))."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Dirty:", "Shared_Dirty:")))
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith(names)]
+    if len(found) != len(names):
+        raise Trouble(f"/proc/{pid}/smaps_rollup has no line {' or '.join(names)}")
+    return sum(found)
 
 
 def stolen_seconds(core: int) -> float:
@@ -268,6 +273,14 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
+
+
+def ask(process: Process, line: str, seconds: float) -> bytes:
+    """Writes a line to a child. Returns the next line of its output, or nothing if it has ended or is silent for too long."""
+    with suppress(BrokenPipeError):  # the process has ended, and so has its output
+        process.stdin.write(f"{line}\n".encode())
+        process.stdin.flush()
+    return read_line(process.stdout, seconds)
 
 
 def read_line(pipe: IO[bytes], seconds: float) -> bytes:

@@ -53,8 +53,7 @@ def ab(bench: Bench, progress: Progress) -> Section:
             section.rows.append(row)
             section.verdicts.append(judge(section.title, server.name, FAILED_BAR, failed))
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (FAILED_BAR,))
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, (FAILED_BAR,), [server.name])
     return section
 
 
@@ -111,8 +110,7 @@ def stall(bench: Bench, progress: Progress) -> Section:
             with bench.running(server, HELLO) as run:
                 times = {ask.name: answer_times(run, ask) for ask in _asks(server.path(HELLO))}
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (STALL_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, server.barred(STALL_BAR), [server.name])
             continue
         held = {name: sum(t >= STALL_SECONDS for t in of) for name, of in times.items()}
         slowest = max(times, key=lambda name: max(times[name]))

@@ -12,26 +12,26 @@ figure and is a failure.
 import json
 import statistics
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from .figures import BEFORE_BAR, Bar, Ratio, Section, Verdict, judge, number, paired
-from .machine import Process, Trouble, cpu, read_line, rss_bytes
+from .crowds import settle
+from .entries import Entry, contended, failed, ratio, shown
+from .figures import Bar, Ratio, Section, judge, number, paired
+from .machine import Process, Trouble, ask, cpu, rss_bytes
 from .report import Progress
-from .servers import HELLO, Bench, Encke, Running, Server
+from .servers import HELLO, Bench, Running, Server
 
 FAN_CROWDS = ((1_000, ("sse",)), (10_000, ("sse", "poll", "ws")), (18_000, ("sse",)))
 CONNECT_CROWD = 10_000
 STORM_CROWD = 18_000
 MEMORY_CROWD = 18_000
 SUSTAINED_CROWD = 1_000
-SUSTAINED_PUBLISHERS = (4, 1)
+SUSTAINED_PUBLISHERS = 4
 SUSTAINED_SECONDS_MIN = 2
-CYCLES = (10, 100, 1_000, 2_000, 10_000)
-CYCLE_BARRED = 2_000
+CYCLE_CROWD = 2_000
 # A round of a small crowd has several messages: 7 ms of CPU time would be lost in noise.
 RECEIPTS_A_ROUND = 20_000
 
@@ -42,7 +42,6 @@ PATIENCE = "30s"
 ANSWER_SECONDS_MAX = 60
 REST_STEP = 0.005
 REST_SECONDS_MAX = 0.5
-WAITED_NOTED = 0.05
 
 FAN_FLOOR_BAR = Bar(1.15, "CPU per receiver ÷ floor", "floor")
 FAN_NCHAN_BAR = Bar(0.7, "CPU per receiver ÷ nchan", "nchan")
@@ -59,7 +58,7 @@ STORM_BAR = Bar(2, f"seconds until {STORM_CROWD:,} are reconnected")
 MEMORY_BARS = {"sse": Bar(400, "bytes of RSS per subscriber, SSE"),
                "poll": Bar(400, "bytes of RSS per subscriber, long poll"),
                "ws": Bar(450, "bytes of RSS per subscriber, WebSocket")}
-CYCLE_BAR = Bar(50, f"ms from first to last at {CYCLE_BARRED:,}")
+CYCLE_BAR = Bar(50, f"ms from first to last at {CYCLE_CROWD:,}")
 
 SPOKEN = {"sse": "SSE", "poll": "long poll", "ws": "WebSocket"}
 
@@ -84,10 +83,7 @@ class Paced:
         return figures
 
     def _step(self) -> dict:
-        with suppress(BrokenPipeError):  # the process has ended: below, its missing output raises an error with its last words
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
-        answer = read_line(self._process.stdout, ANSWER_SECONDS_MAX)
+        answer = ask(self._process, "", ANSWER_SECONDS_MAX)
         if not answer:
             raise Trouble(f"{self._run.server.name}: the crowd returned no figures{self._process.last_words()}")
         return json.loads(answer)
@@ -107,21 +103,9 @@ def paced(bench: Bench, run: Running, mode: str, crowd: int, transport: str, *mo
 
 
 @dataclass
-class Entry:
-    """The state of one server during the rounds. A server that fails leaves with its reason."""
-
-    server: Server
+class PushEntry(Entry):
     transport: str = "sse"
-    run: Running | None = None
     paced: Paced | None = None
-    samples: list[dict] = field(default_factory=list)
-    failure: str = ""
-
-    def all(self, name: str) -> list[float]:
-        return [sample[name] for sample in self.samples]
-
-    def middle(self, name: str) -> float:
-        return statistics.median(self.all(name))
 
 
 @dataclass(frozen=True)
@@ -135,12 +119,12 @@ class Crowd:
     more: tuple[str, ...] = ()
 
 
-def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, entries: list[Entry]) -> list[Entry]:
+def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, entries: list[PushEntry]) -> list[PushEntry]:
     """Starts a server and a crowd for every entry, and runs them by rounds in random order."""
     with ExitStack() as stack:
         for entry in entries:
             progress.step(f"{section}: {entry.server.name} and {crowd.subscribers:,} start")
-            with _failing(entry):
+            with entry.failing():
                 entry.run = stack.enter_context(bench.running(entry.server.speaking(entry.transport), HELLO))
                 entry.paced = stack.enter_context(paced(bench, entry.run, crowd.mode, crowd.subscribers,
                                                         entry.transport, *crowd.more))
@@ -151,20 +135,12 @@ def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, ent
             for entry in taking_part:
                 progress.step(f"{section}: {crowd.subscribers:,}, round {number_of_round} of {crowd.rounds}, "
                               f"{entry.server.name}")
-                with _failing(entry):
+                with entry.failing():
                     entry.samples.append(_sample(crowd, entry))
     return entries
 
 
-@contextmanager
-def _failing(entry: Entry) -> Iterator[None]:
-    try:
-        yield
-    except (Trouble, OSError) as trouble:
-        entry.failure = str(trouble)
-
-
-def _sample(crowd: Crowd, entry: Entry) -> dict:
+def _sample(crowd: Crowd, entry: PushEntry) -> dict:
     """Returns the figures of one round: CPU time summed over its runs, the median of everything else."""
     ran = waited = 0
     runs = []
@@ -184,15 +160,8 @@ def _sample(crowd: Crowd, entry: Entry) -> dict:
 
 
 def _rest(run: Running) -> None:
-    """Returns once the server has used no CPU for a moment, so that work of one run is not counted in the next."""
-    deadline = time.monotonic() + REST_SECONDS_MAX
-    before = cpu(run.pid)
-    while time.monotonic() < deadline:
-        time.sleep(REST_STEP)
-        now = cpu(run.pid)
-        if now.since(before)[0] == 0:
-            return
-        before = now
+    """Returns once the server is idle, so that work of one run is not counted in the next."""
+    settle(run, REST_STEP, REST_SECONDS_MAX)
 
 
 def fan_seconds(bench: Bench) -> float:
@@ -218,36 +187,33 @@ def fan(bench: Bench, progress: Progress) -> Section:
             for entry in alike:
                 stream = next(one for one in entries if one.server is entry.server)
                 _fan_row(section, bench, title, entry, alike, stream)
-    section.notes += _contended(section.samples)
+    section.notes += contended(section.samples)
     return section
 
 
-def _fan_entries(bench: Bench, transports: tuple[str, ...]) -> list[Entry]:
+def _fan_entries(bench: Bench, transports: tuple[str, ...]) -> list[PushEntry]:
     """A server's event stream precedes its other transports."""
-    return [Entry(server, transport) for transport in transports for server in bench.servers_for("push-fan")
+    return [PushEntry(server, transport=transport) for transport in transports for server in bench.servers_for("push-fan")
             if transport in server.transports]
 
 
-def _fan_row(section: Section, bench: Bench, title: str, entry: Entry, alike: list[Entry], stream: Entry) -> None:
+def _fan_row(section: Section, bench: Bench, title: str, entry: PushEntry, alike: list[PushEntry], stream: PushEntry) -> None:
     bars = STREAM_BARS if entry is stream else (TRANSPORT_BARS[entry.transport],)
     if entry.failure:
-        return _failed(section, entry, title, bars)
-    floor, nchan = _ratio(entry, alike, "floor", "cpu_us"), _ratio(entry, alike, "nchan", "cpu_us")
-    spread = _ratio(entry, alike, "floor", "first_to_last_ns")
+        return failed(section, entry, title, bars)
+    floor, nchan = ratio(entry, alike, "floor", "cpu_us"), ratio(entry, alike, "nchan", "cpu_us")
+    spread = ratio(entry, alike, "floor", "first_to_last_ns")
     by_stream = None if entry is stream or stream.failure else paired(entry.all("cpu_us"), stream.all("cpu_us"))
-    section.rows.append([title, entry.server.name, number(entry.middle("cpu_us")), _shown(floor), _shown(nchan),
-                         _shown(by_stream), *_ms(entry, "first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns"),
-                         _shown(spread), f"{entry.middle('waited'):.0%}"])
+    section.rows.append([title, entry.server.name, number(entry.middle("cpu_us")), shown(floor), shown(nchan),
+                         shown(by_stream), *_ms(entry, "first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns"),
+                         shown(spread), f"{entry.middle('waited'):.0%}"])
     values = (floor, nchan, spread) if entry is stream else (by_stream,)
     for bar, value in zip(bars, values, strict=True):
         _judge(section, bench, title, entry, bar, value)
-    if isinstance(entry.server, Encke):
-        _judge(section, bench, title, entry, BEFORE_BAR, _ratio(entry, alike, entry.server.before, "cpu_us"))
 
 
 def sustained_seconds(bench: Bench) -> float:
-    return len(bench.servers_for("push-sustained")) * len(SUSTAINED_PUBLISHERS) * (
-        1 + (bench.rounds + 1) * (_sustained_seconds(bench) + 0.2))
+    return len(bench.servers_for("push-sustained")) * (1 + (bench.rounds + 1) * (_sustained_seconds(bench) + 0.2))
 
 
 def _sustained_seconds(bench: Bench) -> int:
@@ -258,36 +224,32 @@ def sustained(bench: Bench, progress: Progress) -> Section:
     seconds = _sustained_seconds(bench)
     section = Section("push-sustained",
                       f"push: {SUSTAINED_CROWD:,} subscribers, each publisher waits only for its response",
-                      f"SSE, 64 bytes, {bench.rounds} rounds of {seconds} s; each publisher on a kept connection; the "
-                      f"bars apply to {SUSTAINED_PUBLISHERS[0]} publishers",
-                      ["publishers", "server", "published/s", "delivered/s", "÷ floor [95 %]", "÷ nchan [95 %]",
+                      f"SSE, 64 bytes, {bench.rounds} rounds of {seconds} s; {SUSTAINED_PUBLISHERS} publishers, each on a kept connection",
+                      ["server", "published/s", "delivered/s", "÷ floor [95 %]", "÷ nchan [95 %]",
                        "CPU µs/delivery", "p50 ms", "p99 ms", "max ms", "p99 ÷ nchan [95 %]", "generator"], samples={})
-    for publishers in SUSTAINED_PUBLISHERS:
-        crowd = Crowd("sustained", SUSTAINED_CROWD, bench.rounds, more=("--publishers", str(publishers), "--duration", f"{seconds}s"))
-        entries = _by_rounds(bench, progress, "push-sustained", crowd, _entries(bench, "push-sustained"))
-        section.samples[f"{publishers} publishers"] = _samples(entries)
-        barred = publishers == SUSTAINED_PUBLISHERS[0]
-        for entry in entries:
-            _sustained_row(section, bench, entry, entries, publishers, barred)
-    section.notes += _contended(section.samples)
+    crowd = Crowd("sustained", SUSTAINED_CROWD, bench.rounds,
+                  more=("--publishers", str(SUSTAINED_PUBLISHERS), "--duration", f"{seconds}s"))
+    entries = _by_rounds(bench, progress, "push-sustained", crowd, _entries(bench, "push-sustained"))
+    section.samples["sustained"] = _samples(entries)
+    for entry in entries:
+        _sustained_row(section, bench, entry, entries)
+    section.notes += contended(section.samples)
     return section
 
 
-def _sustained_row(section: Section, bench: Bench, entry: Entry, entries: list[Entry], publishers: int,
-                   barred: bool) -> None:
-    bars = (RATE_FLOOR_BAR, RATE_NCHAN_BAR, LATE_BAR, LOST_BAR) if barred else ()
+def _sustained_row(section: Section, bench: Bench, entry: PushEntry, entries: list[PushEntry]) -> None:
+    bars = (RATE_FLOOR_BAR, RATE_NCHAN_BAR, LATE_BAR, LOST_BAR)
     if entry.failure:
-        return _failed(section, entry, str(publishers), bars)
+        return failed(section, entry, "", bars)
     seconds = entry.middle("seconds")
-    floor, nchan = (_ratio(entry, entries, base, "delivered_per_second") for base in ("floor", "nchan"))
-    late = _ratio(entry, entries, "nchan", "p99_ns")
-    section.rows.append([str(publishers), entry.server.name, number(entry.middle("published") / seconds),
-                         number(entry.middle("delivered_per_second")), _shown(floor), _shown(nchan),
-                         number(entry.middle("cpu_us")), *_ms(entry, "p50_ns", "p99_ns", "max_ns"), _shown(late),
+    floor, nchan = (ratio(entry, entries, base, "delivered_per_second") for base in ("floor", "nchan"))
+    late = ratio(entry, entries, "nchan", "p99_ns")
+    section.rows.append([entry.server.name, number(entry.middle("published") / seconds),
+                         number(entry.middle("delivered_per_second")), shown(floor), shown(nchan),
+                         number(entry.middle("cpu_us")), *_ms(entry, "p50_ns", "p99_ns", "max_ns"), shown(late),
                          f"{entry.middle('own_cpu_ns') / 1e9 / seconds:.0%}"])
-    if bars:
-        for bar, value in zip(bars, (floor, nchan, late, sum(entry.all("lost"))), strict=True):
-            _judge(section, bench, "", entry, bar, value)
+    for bar, value in zip(bars, (floor, nchan, late, sum(entry.all("lost"))), strict=True):
+        _judge(section, bench, "", entry, bar, value)
 
 
 def connect_seconds(bench: Bench) -> float:
@@ -311,13 +273,13 @@ def connect(bench: Bench, progress: Progress) -> Section:
         name = entry.server.name
         row = [name, "failed", "", ""]
         if entry.failure:
-            section.failed(name, entry.failure, _if_ours(entry, CONNECT_BAR))
+            section.failed(name, entry.failure, entry.server.barred(CONNECT_BAR))
         else:
-            floor, nchan = (_ratio(entry, calm, base, "cpu_us") for base in ("floor", "nchan"))
-            row = [name, number(entry.middle("cpu_us")), _shown(floor), _shown(nchan)]
+            floor, nchan = (ratio(entry, calm, base, "cpu_us") for base in ("floor", "nchan"))
+            row = [name, number(entry.middle("cpu_us")), shown(floor), shown(nchan)]
             _judge(section, bench, "", entry, CONNECT_BAR, floor)
         if storm.failure:
-            section.failed(name, storm.failure, _if_ours(storm, STORM_BAR))
+            section.failed(name, storm.failure, storm.server.barred(STORM_BAR))
             row += ["failed", "", "", ""]
         else:
             slowest = max(storm.all("connect_ns")) / 1e9
@@ -334,28 +296,27 @@ def memory_seconds(bench: Bench) -> float:
 
 def memory(bench: Bench, progress: Progress) -> Section:
     section = Section("push-memory", "push: memory of a subscriber, bytes",
-                      f"(RSS with {MEMORY_CROWD:,} subscribers − RSS of the fresh process) ÷ {MEMORY_CROWD:,}, before "
-                      "the first message and after ten; kernel: growth of its slabs ÷ 2, because both ends "
-                      "are on this machine",
-                      ["transport", "server", "fresh RSS, MB", "per subscriber", "after ten messages", "kernel"])
+                      f"(RSS with {MEMORY_CROWD:,} subscribers − RSS of the fresh process) ÷ {MEMORY_CROWD:,}, "
+                      "before the first message; kernel: growth of its slabs ÷ 2, because both ends are on this machine",
+                      ["transport", "server", "fresh RSS, MB", "per subscriber", "kernel"])
     for transport, bar in MEMORY_BARS.items():
         for server in bench.servers_for("push-memory"):
             if transport not in server.transports:
                 continue
             progress.step(f"push-memory: {SPOKEN[transport]}, {server.name}")
             try:
-                fresh, held, after, kernel = _memory(bench, server, transport)
+                fresh, held, kernel = _memory(bench, server, transport)
             except (Trouble, OSError) as trouble:
-                _failed(section, Entry(server, failure=str(trouble)), SPOKEN[transport], (bar,))
+                failed(section, Entry(server, failure=str(trouble)), SPOKEN[transport], (bar,))
                 continue
             section.rows.append([SPOKEN[transport], server.name, f"{fresh / 1e6:.2f}",
-                                 *(f"{each:,.0f}" for each in (held, after, kernel))])
+                                 f"{held:,.0f}", f"{kernel:,.0f}"])
             _judge(section, bench, "", Entry(server), bar, round(held))
     return section
 
 
-def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float, float, float]:
-    """Returns (RSS of the fresh process, growth per subscriber, growth after ten messages, kernel memory of one end)."""
+def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float, float]:
+    """Returns (RSS of the fresh process, growth per subscriber, kernel memory of one end)."""
     with bench.running(server.speaking(transport), HELLO) as run:
         _rest(run)
         fresh, slabs = rss_bytes(run.pid), _slab_bytes()
@@ -363,14 +324,7 @@ def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float,
             clients.make_ready()
             _rest(run)
             held, grown = rss_bytes(run.pid), _slab_bytes()
-            for _ in range(9):
-                clients.run()
-                clients.make_ready()
-            clients.run()
-            _rest(run)
-            after = rss_bytes(run.pid)
-    each = [(bytes - fresh) / MEMORY_CROWD for bytes in (held, after)]
-    return fresh, *each, (grown - slabs) / MEMORY_CROWD / 2
+    return fresh, (held - fresh) / MEMORY_CROWD, (grown - slabs) / MEMORY_CROWD / 2
 
 
 def _slab_bytes() -> int:
@@ -381,78 +335,41 @@ def _slab_bytes() -> int:
 
 
 def cycle_seconds(bench: Bench) -> float:
-    return len(bench.servers_for("push-cycle")) * sum(
-        0.5 + (bench.rounds + 1) * (0.2 + subscribers * 120e-6) for subscribers in CYCLES)
+    return len(bench.servers_for("push-cycle")) * (0.5 + (bench.rounds + 1) * (0.2 + CYCLE_CROWD * 120e-6))
 
 
 def cycle(bench: Bench, progress: Progress) -> Section:
     section = Section("push-cycle", "push: the cycle of report 001",
-                      "N long polls connect, all at once (c: until each has been answered once, or, where no poll is "
+                      f"{CYCLE_CROWD:,} long polls connect, all at once (c: until each has been answered once, or, where no poll is "
                       "answered at once, its request is sent), one message is published, all are answered (r: first to last); "
                       "medians",
-                      ["N", "server", "c s", "c/N µs", "first ms", "r s", "r/N µs", "r ÷ floor [95 %]"],
-                      samples={})
-    for subscribers in CYCLES:
-        crowd = Crowd("cycle", subscribers, bench.rounds)
-        entries = _by_rounds(bench, progress, "push-cycle", crowd, _entries(bench, "push-cycle", "poll"))
-        section.samples[f"{subscribers:,}"] = _samples(entries)
-        for entry in entries:
-            bars = (CYCLE_BAR,) if subscribers == CYCLE_BARRED and not entry.server.variant else ()
-            if entry.failure:
-                _failed(section, entry, f"{subscribers:,}", bars)
-                continue
-            c, r = entry.middle("connect_ns"), entry.middle("first_to_last_ns")
-            section.rows.append([f"{subscribers:,}", entry.server.name, f"{c / 1e9:.4f}", number(c / 1e3 / subscribers),
-                                 *_ms(entry, "first_ns"), f"{r / 1e9:.4f}", number(r / 1e3 / subscribers),
-                                 _shown(_ratio(entry, entries, "floor", "first_to_last_ns"))])
-            for bar in bars:
-                _judge(section, bench, "", entry, bar, round(r / 1e6, 1))
+                      ["server", "c ms", "first ms", "r ms", "r ÷ floor [95 %]"], samples={})
+    entries = _by_rounds(bench, progress, "push-cycle", Crowd("cycle", CYCLE_CROWD, bench.rounds), _entries(bench, "push-cycle", "poll"))
+    section.samples["cycle"] = _samples(entries)
+    for entry in entries:
+        if entry.failure:
+            failed(section, entry, "", (CYCLE_BAR,))
+            continue
+        section.rows.append([entry.server.name, *_ms(entry, "connect_ns", "first_ns", "first_to_last_ns"),
+                             shown(ratio(entry, entries, "floor", "first_to_last_ns"))])
+        _judge(section, bench, "", entry, CYCLE_BAR, round(entry.middle("first_to_last_ns") / 1e6, 1))
     return section
 
 
-def _entries(bench: Bench, section: str, transport: str = "sse") -> list[Entry]:
-    return [Entry(server, transport) for server in bench.servers_for(section) if transport in server.transports]
+def _entries(bench: Bench, section: str, transport: str = "sse") -> list[PushEntry]:
+    return [PushEntry(server, transport=transport) for server in bench.servers_for(section) if transport in server.transports]
 
 
-def _samples(entries: list[Entry]) -> dict[str, list[dict]]:
+def _samples(entries: list[PushEntry]) -> dict[str, list[dict]]:
     return {entry.server.name: entry.samples for entry in entries}
 
 
-def _ratio(entry: Entry, among: list[Entry], base: str, name: str) -> Ratio | None:
-    """Returns a figure ÷ another server's, paired by rounds, or None if that server has no figures or is this one."""
-    other = next((one for one in among if one.server.name == base and not one.failure), None)
-    return None if other in (None, entry) else paired(entry.all(name), other.all(name))
-
-
-def _shown(ratio: Ratio | None) -> str:
-    return "–" if ratio is None else str(ratio)
-
-
-def _ms(entry: Entry, *names: str) -> list[str]:
+def _ms(entry: PushEntry, *names: str) -> list[str]:
     return [number(entry.middle(name) / 1e6) for name in names]
 
 
 def _judge(section: Section, bench: Bench, crowd: str, entry: Entry, bar: Bar, value: Ratio | float | None) -> None:
     """Applies a bar to Encke, unless its base is missing."""
-    if value is not None and _if_ours(entry, bar):
+    if value is not None and entry.server.barred(bar):
         title = ", ".join(filter(None, (section.title, crowd)))
         section.verdicts.append(judge(title, entry.server.name, bar, value, rounds=bench.rounds))
-
-
-def _if_ours(entry: Entry, *bars: Bar) -> tuple[Bar, ...]:
-    return bars if isinstance(entry.server, Encke) and not entry.server.earlier else ()
-
-
-def _failed(section: Section, entry: Entry, crowd: str, bars: tuple[Bar, ...]) -> None:
-    name, text = entry.server.name, entry.failure
-    section.notes.append(f"{crowd}: {text if text.startswith(name) else f'{name}: {text}'}")
-    title = ", ".join(filter(None, (section.title, crowd)))
-    section.verdicts += [Verdict(title, str(bar), name, "failed", False) for bar in _if_ours(entry, *bars)]
-    section.failed_row([crowd, name])
-
-
-def _contended(samples: dict[str, dict[str, list[dict]]]) -> list[str]:
-    waited = [sample["waited"] for crowd in samples.values() for of in crowd.values() for sample in of]
-    share = statistics.fmean(waited) if waited else 0
-    return [f"contended: servers waited for their core for {share:.0%} of their runnable time"] \
-        if share >= WAITED_NOTED else []

@@ -94,8 +94,6 @@ def write_results(path: Path, account: Account, sections: list[Section]) -> None
              *[f"| {_cell(what)} | {_cell(value)} |" for what, value in account.facts], ""]
     lines += [line for warning in account.warnings for line in (f"**{warning}**", "")]
     lines += ["## Bars", "", summary(sections), "", *_bars(sections)]
-    if any(section.points for section in sections):
-        lines += ["![CPU time per request, as a multiple of the floor's](results.svg)", ""]
     for section in sections:
         lines += [f"## {section.title}", "", f"{section.how}.", "", *_table(section.columns, section.rows), ""]
         lines += [*[f"- {note}" for note in section.notes], ""] if section.notes else []

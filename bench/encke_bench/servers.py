@@ -5,7 +5,6 @@ is common to all. The floor (`floor/epl.c`) is not an HTTP server: it counts emp
 restarted for each resource.
 """
 
-import copy
 import hashlib
 import http.client
 import os
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .figures import Bar
 from .machine import DESCRIPTORS, Cores, Process, Trouble, free_port
 
 BENCH = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ BACKENDS = ("epoll-edge", "uring", "epoll-level", "poll")
 # Servers take part in these sections only if they name them.
 PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle", "push-agreement")
 # TLS sections; servers must name these, too.
-TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-h2", "tls-memory")
+TLS = ("tls-full", "tls-resumed", "tls-memory")
 # Sections of generators, against nginx.
 LOAD = ("load-keepalive", "load-connect", "load-pipelined", "load-held", "load-screen", "load-verdict")
 # Sections of Encke with NATS.
@@ -35,8 +35,7 @@ CLUSTER = ("cluster-cost",)
 # Sections of Encke's console, only its default configurations.
 CONSOLE = ("console-open", "console-page")
 # Sections of live streams; the last one has no server.
-STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-delay", "stream-many", "stream-split")
-STREAM_PEER = STREAM[:4]
+STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-many", "stream-split")
 STREAM_PATH = "/live/bench"
 # Sections of gateways, in front of an application.
 GATEWAY_HTTP = ("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-accel", "gateway-sse", "gateway-gigabyte")
@@ -48,8 +47,6 @@ PUBLISHER_TOKEN = "a-token-for-the-bench"
 # The directory of certificate and key, below the state directory.
 TLS_FOLDER = "tls"
 NCHAN_MODULE = "/usr/lib/nginx/modules/ngx_nchan_module.so"
-# The module of libnginx-mod-rtmp. The installed package adds it to nginx's own configuration; `dpkg -x` into a folder does not.
-RTMP_MODULE = Path(os.environ.get("NGINX_RTMP_MODULE", "/usr/lib/nginx/modules/ngx_rtmp_module.so"))
 
 
 @dataclass(frozen=True)
@@ -95,9 +92,9 @@ class Programs:
 class Server:
     """Base of the table's entries.
 
-    `peer` is the name for --servers or --backends; `only` lists its sections (empty for all except push and TLS); `variant`
-    excludes it from quick runs; `callgrind` tells whether valgrind can run it; `connections_max` is its limit here; `dialect`
-    and `transports` configure the crowd.
+    `peer` is the name for --servers or --backends; `only` lists its sections (empty for all sections of files without TLS); a
+    `variant` has no bars and is not in quick runs; `callgrind` tells whether valgrind can run it; `connections_max` is its
+    limit here; `dialect` and `transports` configure the crowd.
     """
 
     name: str
@@ -117,6 +114,10 @@ class Server:
     def needs(self) -> tuple[tuple[str, str], ...]:
         """Required programs or files, with their Debian packages."""
         return ((self.program, self.package),) if self.package else ()
+
+    def barred(self, *bars: Bar) -> tuple[Bar, ...]:
+        """Returns the bars that apply to this server: only Encke has any."""
+        return ()
 
     def takes_part(self, section: str) -> bool:
         return section in self.only if self.only else section not in PUSH + TLS + CLUSTER + STREAM + GATEWAY
@@ -143,10 +144,20 @@ class Server:
         raise NotImplementedError
 
 
-class Floor(Server):
-    """The minimum of a readiness loop: no HTTP, one receive, one fixed response."""
+class CompiledFloor(Server):
+    """A C program of bench/floor/, the minimum of its kind of server."""
 
     name = peer = "floor"
+    source: str
+
+    def version(self, programs: Programs) -> str:
+        return f"bench/floor/{self.source}, cc -O2, sha256 {_digest((BENCH / 'floor' / self.source).read_bytes())[:12]}"
+
+
+class Floor(CompiledFloor):
+    """The minimum of a readiness loop: no HTTP, one receive, one fixed response."""
+
+    source = "epl.c"
     # One send up to this size, sendfile above it: whichever is faster (the limit was measured near 8 KiB).
     MEMORY_MAX = 6_000
 
@@ -159,14 +170,11 @@ class Floor(Server):
             argv += [how, str(place.root / place.resource.name)]
         return [*argv, str(place.port)]
 
-    def version(self, programs: Programs) -> str:
-        return f"bench/floor/epl.c, cc -O2, sha256 {_digest((BENCH / 'floor/epl.c').read_bytes())[:12]}"
 
-
-class PushFloor(Server):
+class PushFloor(CompiledFloor):
     """The minimum of a push server: one send() for each descriptor of an array."""
 
-    name = peer = "floor"
+    source = "rawpush.c"
     only = PUSH
     dialect = "rawpush"
     transports = ("sse", "poll")
@@ -180,15 +188,12 @@ class PushFloor(Server):
     def speaking(self, transport: str) -> Server:
         return PushFloor("lp") if transport == "poll" else self
 
-    def version(self, programs: Programs) -> str:
-        return f"bench/floor/rawpush.c, cc -O2, sha256 {_digest((BENCH / 'floor/rawpush.c').read_bytes())[:12]}"
 
-
-class StreamFloor(Server):
+class StreamFloor(CompiledFloor):
     """The minimum of a server of live streams: gathered bytes, one send() for each descriptor of an array."""
 
-    name = peer = "floor"
-    only = STREAM[:5]
+    source = "rawstream.c"
+    only = STREAM[:4]
     dialect = "rawstream"
 
     def __init__(self, gather_ms: int = 250):
@@ -200,19 +205,14 @@ class StreamFloor(Server):
     def sending(self, gather_ms: int) -> Server:
         return StreamFloor(gather_ms)
 
-    def version(self, programs: Programs) -> str:
-        return f"bench/floor/rawstream.c, cc -O2, sha256 {_digest((BENCH / 'floor/rawstream.c').read_bytes())[:12]}"
-
 
 class Templated(Server):
     """A peer from a Debian package, with its settings in bench/peers/."""
 
-    def __init__(self, name: str, program: str, package: str, template: str, arguments: list[str], *,
-                 peer: str = "", only: tuple[str, ...] = (), variant: bool = False,
+    def __init__(self, name: str, program: str, package: str, template: str, arguments: list[str], *, only: tuple[str, ...] = (),
                  paths: dict[str, str] | None = None, connections_max: int = DESCRIPTORS, scheme: str = "http"):
         self.scheme = scheme
-        self.name, self.peer, self.only, self.connections_max = name, peer or name, only, connections_max
-        self.variant = variant
+        self.name, self.peer, self.only, self.connections_max = name, name, only, connections_max
         self.program, self.package = program, package
         self._template, self._arguments, self._paths = template, arguments, paths or {}
 
@@ -231,7 +231,15 @@ class Templated(Server):
         return line.split(" - http")[0]
 
 
-class Nchan(Templated):
+class Nginx(Templated):
+    """nginx with one of the settings files."""
+
+    def __init__(self, template: str, **how):
+        super().__init__(how.pop("name", "nginx"), "nginx", how.pop("package", "nginx"), template,
+                         ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], **how)
+
+
+class Nchan(Nginx):
     """nginx with the push module from its Debian package."""
 
     dialect = "nchan"
@@ -245,18 +253,6 @@ class Nchan(Templated):
         return f"{_first_line(['dpkg-query', '-W', self.package])}; {super().version(programs)}"
 
 
-class Rtmp(Templated):
-    """nginx with its RTMP module. It takes part only if the file of the module exists."""
-
-    dialect = "rtmp"
-
-    def takes_part(self, section: str) -> bool:
-        return super().takes_part(section) and RTMP_MODULE.exists()
-
-    def version(self, programs: Programs) -> str:
-        return f"{RTMP_MODULE.name}, sha256 {_digest(RTMP_MODULE.read_bytes())[:12]}; {super().version(programs)}"
-
-
 class Encke(Server):
     """The shipped binary with its default limits, on one back end."""
 
@@ -265,11 +261,8 @@ class Encke(Server):
     transports = TRANSPORTS
     token = PUBLISHER_TOKEN
 
-    # An earlier binary, which is measured as `before NAME`; None for the binary under test.
-    earlier: Path | None = None
-
     def __init__(self, backend: str, *, name: str = "", settings: str = "encke.toml", only: tuple[str, ...] = (),
-                 variant: bool = False, arguments: tuple[str, ...] = ()):
+                 variant: bool = False):
         self.backend = backend
         self.name = name or f"encke {backend}"
         self.peer = backend
@@ -277,26 +270,17 @@ class Encke(Server):
         self.variant = variant
         self.callgrind = backend != "uring"  # valgrind does not support io_uring
         self._settings = settings
-        self._arguments = arguments
 
     def command(self, place: Place) -> list[str]:
         settings = _fill(self._settings, place)
-        return [str(self.earlier or place.programs.encke), "serve", str(place.root), "-l", f"127.0.0.1:{place.port}", "-w", "1",
-                "--backend", self.backend, "-c", str(settings), "--admin", "127.0.0.1:0", *self._arguments]
+        return [str(place.programs.encke), "serve", str(place.root), "-l", f"127.0.0.1:{place.port}", "-w", "1",
+                "--backend", self.backend, "-c", str(settings), "--admin", "127.0.0.1:0"]
 
     def version(self, programs: Programs) -> str:
-        return _first_line([str(self.earlier or programs.encke), "--version"])
+        return _first_line([str(programs.encke), "--version"])
 
-    @property
-    def before(self) -> str:
-        """The name of this configuration with an earlier binary."""
-        return f"before {self.name}"
-
-    def by_earlier(self, binary: Path) -> "Encke":
-        """Returns this configuration with an earlier binary."""
-        other = copy.copy(self)
-        other.name, other.peer, other.earlier = self.before, self.before, binary
-        return other
+    def barred(self, *bars: Bar) -> tuple[Bar, ...]:
+        return bars
 
 
 class SecureEncke(Encke):
@@ -309,34 +293,25 @@ class SecureEncke(Encke):
 
     def command(self, place: Place) -> list[str]:
         settings = _fill(self._settings, place)
-        return [str(self.earlier or place.programs.encke), "serve", "-w", "1", "--backend", self.backend, "-c", str(settings),
+        return [str(place.programs.encke), "serve", "-w", "1", "--backend", self.backend, "-c", str(settings),
                 "--admin", "127.0.0.1:0", "--open"]
 
 
 SERVERS: tuple[Server, ...] = (
     Floor(),
-    Templated("nginx", "nginx", "nginx", "nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-              paths={HELLO.name: "/plain"}),
-    Templated("nginx, file", "nginx", "nginx", "nginx.conf",
-              ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], peer="nginx", only=("keepalive",), variant=True),
+    Nginx("nginx.conf", paths={HELLO.name: "/plain"}),
     Templated("h2o", "h2o", "h2o", "h2o.conf", ["-m", "worker", "-c", "@SETTINGS@"]),
     Templated("lighttpd", "lighttpd", "lighttpd", "lighttpd.conf", ["-D", "-f", "@SETTINGS@"],
               connections_max=DESCRIPTORS // 2),
     *(Encke(backend) for backend in BACKENDS),
     Encke("epoll-edge", name="encke, access log", settings="encke-log.toml", only=("keepalive",), variant=True),
     PushFloor(),
-    Nchan("nchan", "nginx", "libnginx-mod-nchan", "nchan.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-          only=PUSH),
+    Nchan("nchan.conf", name="nchan", package="libnginx-mod-nchan", only=PUSH),
     *(Encke(backend, settings="encke-push.toml", only=PUSH) for backend in BACKENDS[:2]),
-    Templated("nginx", "nginx", "nginx", "nginx-tls.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-              only=TLS, paths={HELLO.name: "/plain"}, scheme="https"),
+    Nginx("nginx-tls.conf", only=TLS, paths={HELLO.name: "/plain"}, scheme="https"),
     *(SecureEncke(backend) for backend in BACKENDS[:2]),
-    Encke("epoll-edge", name="encke, backlog 128", settings="encke-push.toml", only=("push-cycle",), variant=True,
-          arguments=("--backlog", "128")),
-    Templated("nginx", "nginx", "nginx", "gateway-nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-              only=GATEWAY_HTTP),
-    Templated("nginx", "nginx", "nginx", "gateway-nginx-php.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
-              only=GATEWAY_PHP),
+    Nginx("gateway-nginx.conf", only=GATEWAY_HTTP),
+    Nginx("gateway-nginx-php.conf", only=GATEWAY_PHP),
     Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
               only=("gateway-get", "gateway-calls", "gateway-tunnels")),
     Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy-large.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
@@ -347,18 +322,16 @@ SERVERS: tuple[Server, ...] = (
               only=("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-sse")),
     *(Encke(backend, settings="encke-gateway.toml", only=GATEWAY_HTTP) for backend in BACKENDS[:2]),
     *(Encke(backend, settings="encke-gateway-php.toml", only=GATEWAY_PHP) for backend in BACKENDS[:2]),
-    *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",)) for backend in BACKENDS[:2]),
+    *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",), variant=True) for backend in BACKENDS[:2]),
     StreamFloor(),
-    Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=STREAM_PEER),
-    Rtmp("nginx-rtmp", "nginx", "nginx", "nginx-rtmp.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], only=STREAM[:1]),
-    *(Encke(backend, settings="encke-push.toml", only=STREAM[:5]) for backend in BACKENDS[:2]),
+    Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=("stream-cpu", "stream-memory")),
+    *(Encke(backend, settings="encke-push.toml", only=STREAM[:4]) for backend in BACKENDS[:2]),
 )
 # The application of the gateway measurements.
-APPLICATION = Templated("application", "nginx", "nginx", "gateway-backend.conf",
-                        ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"])
+APPLICATION = Nginx("gateway-backend.conf", name="application")
 # The same for FastCGI. -R: it may run as root.
 PHP = Templated("php-fpm", "php-fpm8.2", "php8.2-fpm", "gateway-php.conf", ["-F", "-R", "-y", "@SETTINGS@"])
-PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2", "nginx-rtmp")
+PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2")
 
 
 @dataclass
@@ -501,11 +474,13 @@ def located(program: str, package: str) -> str:
 
 def _fill(template: str, place: Place) -> Path:
     text = (PEERS / template).read_text()
+    for word, part in (("@MAIN@", "nginx-main.conf"), ("@HTTP@", "nginx-http.conf")):
+        text = text.replace(word, (PEERS / part).read_text())
     user = "user: root" if os.geteuid() == 0 else ""  # h2o started by root would switch to nobody
     # icecast2 does not run as root.
     owner = "<changeowner><user>nobody</user><group>nogroup</group></changeowner>" if os.geteuid() == 0 else ""
     for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user), ("@OWNER@", owner),
-                        ("@TOKEN@", PUBLISHER_TOKEN), ("@RTMP@", RTMP_MODULE), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
+                        ("@TOKEN@", PUBLISHER_TOKEN), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
         text = text.replace(word, str(value))
     filled = place.state / template
     filled.write_text(text)

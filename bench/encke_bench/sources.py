@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from . import rtmp
 from .machine import Trouble
 from .servers import PUBLISHER_TOKEN, STREAM_PATH, Running
 
@@ -119,14 +118,10 @@ class LiveSource:
     def __init__(self, run: Running, media: Media):
         self._run, self.media = run, media
         self.sent = bytearray()
-        # The time of each write in ns, and the number of bytes with it.
-        self.marks: list[tuple[int, int]] = []
         self._step = 0
-        self._chunked, self._is_rtmp = (run.server.dialect == dialect for dialect in ("encke", "rtmp"))
+        self._chunked = run.server.dialect == "encke"
         self._socket = socket.create_connection(("127.0.0.1", run.port), TIMEOUT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._is_rtmp:
-            return self._publish(run.port)
         lines = [f"Content-Type: {media.content_type}", f"Host: 127.0.0.1:{run.port}"]
         if self._chunked:
             lines = [f"PUT {STREAM_PATH} HTTP/1.1", f"Authorization: Bearer {PUBLISHER_TOKEN}", "Transfer-Encoding: chunked", *lines]
@@ -176,40 +171,11 @@ class LiveSource:
     def send(self, steps: int = 1) -> None:
         """Sends frames at once."""
         bytes_ = b"".join(self.media.step(self._step + index) for index in range(steps))
-        framed = self._framed(self._step, steps)
         self._step += steps
         if self._chunked and select.select([self._socket], [], [], 0)[0]:
             raise Trouble(f"{self._run.server.name} ended the source: {self._socket.recv(400)!r}")
-        self.marks.append((time.monotonic_ns(), len(self.sent) + len(bytes_)))
-        self._socket.sendall(framed)
+        self._socket.sendall(b"%x\r\n%b\r\n" % (len(bytes_), bytes_) if self._chunked else bytes_)
         self.sent += bytes_
-
-    def _framed(self, first: int, steps: int) -> bytes:
-        """The bytes of frames as the server's protocol carries them."""
-        frames = [self.media.step(first + index) for index in range(steps)]
-        if not self._is_rtmp:
-            bytes_ = b"".join(frames)
-            return b"%x\r\n%b\r\n" % (len(bytes_), bytes_) if self._chunked else bytes_
-        times = [round((first + index) * self.media.seconds_a_step * 1000) for index in range(steps)]
-        if isinstance(self.media, Mp3):
-            return b"".join(rtmp.audio(at, frame) for at, frame in zip(times, frames, strict=True))
-        keys = [(first + index) % self.media.STEPS_A_KEY == 0 for index in range(steps)]
-        return b"".join(rtmp.video(at, frame, is_key) for at, frame, is_key in zip(times, frames, keys, strict=True))
-
-    def _publish(self, port: int) -> None:
-        """Becomes the publisher of a stream of RTMP."""
-        opening = rtmp.opening(port, STREAM_PATH.rpartition("/")[2], "publish")
-        self._socket.sendall(opening[:rtmp.GREETING_BYTES])
-        for end in (lambda answer: len(answer) >= rtmp.ANSWER_BYTES, lambda answer: b"NetStream.Publish.Start" in answer):
-            answer = b""
-            while not end(answer):
-                piece = self._socket.recv(1 << 16)
-                if not piece:
-                    raise Trouble(f"{self._run.server.name}: the source was refused: {answer[-80:]!r}")
-                answer += piece
-            if len(opening) > rtmp.GREETING_BYTES:
-                self._socket.sendall(opening[rtmp.GREETING_BYTES:])
-                opening = b""
 
     def close(self) -> None:
         self._socket.close()

@@ -14,18 +14,17 @@ import json
 import statistics
 import subprocess
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from . import rtmp
 from .crowds import settle
-from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
-from .machine import Process, Trouble, cpu, dirty_bytes, read_line
+from .entries import Entry, contended, failed, ratio, shown
+from .figures import Bar, Section, judge, number
+from .machine import Process, Trouble, ask, cpu, dirty_bytes
 from .report import Progress
-from .servers import BENCH, HELLO, STREAM_PATH, Bench, Encke, Running, Server, StreamFloor
+from .servers import BENCH, HELLO, STREAM_PATH, Bench, Encke, Running, Server
 from .sources import LiveSource, Media, Mp3, TransportStream
 
 CROWD, CROWD_QUICK = 1_000, 500
@@ -37,7 +36,7 @@ MANY_SECONDS, MANY_SECONDS_QUICK = 10.0, 5.0
 # The default of live.channel.time: afterwards the ring does not grow.
 RING_SECONDS = 30.0
 DIRTY_SAMPLES, DIRTY_STEP = 7, 0.3
-CONNECT_SECONDS, CONNECT_SECONDS_PEER = 20, 10
+CONNECT_SECONDS, STORM_SECONDS_MAX = 20, 10
 # icecast2 has a listen queue of 5: faster connects are lost, and repeated by the kernel after a second.
 PACE_US, PACE_US_PEER = 50, 4_000
 ANSWER_SECONDS_MAX = 120
@@ -46,9 +45,6 @@ ALIVE_STEPS = 4
 # A part of a piece may remain at the server when the source pauses.
 ARRIVED_MIN = 0.9
 COMPARED_BYTES_MIN = 10_000
-# The header of a chunk may be short or long.
-RTMP_FRAMING_BYTES = 16
-WAITED_NOTED = 0.05
 MB = 1e6
 
 FLOOR_BAR = Bar(1.15, "CPU per MB ÷ floor", "floor")
@@ -77,7 +73,7 @@ class Listeners:
 
     def connect_all(self, count: int) -> dict:
         """Returns the times of the new connections; each must receive something."""
-        pace = PACE_US if _is_fast(self._run.server) else PACE_US_PEER
+        pace = PACE_US_PEER if self._run.server.name == "icecast2" else PACE_US
         figures = self.connect(count, pace, CONNECT_SECONDS)
         if figures["heard"] != count:
             raise Trouble(f"{self._run.server.name}: {count - figures['heard']:,} of {count:,} listeners received nothing"
@@ -96,16 +92,8 @@ class Listeners:
         """Returns the bytes of the first listener, with its head."""
         return self._received.read_bytes()
 
-    def reads(self) -> list[tuple[int, int]]:
-        """Returns the time in ns and the number of bytes of each read of the first listener, up to the last window."""
-        text = self._received.with_name(self._received.name + ".times").read_text()
-        return [(int(at), int(size)) for at, size in map(str.split, text.splitlines())]
-
     def _told(self, command: str) -> dict:
-        with suppress(BrokenPipeError):  # the process has ended: below, its missing output raises an error with its last words
-            self._process.stdin.write(f"{command}\n".encode())
-            self._process.stdin.flush()
-        answer = read_line(self._process.stdout, ANSWER_SECONDS_MAX)
+        answer = ask(self._process, command, ANSWER_SECONDS_MAX)
         if not answer:
             raise Trouble(f"{self._run.server.name}: the listeners returned no figures{self._process.last_words()}")
         return json.loads(answer)
@@ -115,10 +103,6 @@ class Listeners:
 def listening_to(bench: Bench, run: Running) -> Iterator[Listeners]:
     received = bench.new_state("listener") / "received"
     argv = [str(bench.programs.listeners), str(run.port), STREAM_PATH, str(received)]
-    if run.server.dialect == "rtmp":
-        opening = received.with_name("opening")
-        opening.write_bytes(rtmp.opening(run.port, STREAM_PATH.rpartition("/")[2], "play"))
-        argv += [str(opening), str(rtmp.GREETING_BYTES), str(rtmp.ANSWER_BYTES)]
     process = bench.generator("listeners", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield Listeners(process, run, received)
@@ -138,28 +122,9 @@ def sending_to(run: Running, media: Media) -> Iterator[LiveSource]:
 
 
 @dataclass
-class Entry:
-    """The state of one server during the rounds. A server that fails leaves with its reason."""
-
-    server: Server
-    run: Running | None = None
+class StreamEntry(Entry):
     source: LiveSource | None = None
     crowd: Listeners | None = None
-    samples: list[dict] = field(default_factory=list)
-    failure: str = ""
-
-    def all(self, name: str) -> list[float]:
-        return [sample[name] for sample in self.samples]
-
-    def middle(self, name: str) -> float:
-        return statistics.median(self.all(name))
-
-    @contextmanager
-    def failing(self) -> Iterator[None]:
-        try:
-            yield
-        except (Trouble, OSError) as trouble:
-            self.failure = str(trouble)
 
 
 def cpu_seconds(bench: Bench) -> float:
@@ -178,19 +143,13 @@ def per_megabyte(bench: Bench, progress: Progress) -> Section:
         section.samples[kind.title] = {entry.server.name: entry.samples for entry in entries}
         for entry in entries:
             _cpu_row(section, bench, kind, entry, entries, bars)
-    waited = [sample["waited"] for of in section.samples.values() for samples in of.values() for sample in samples]
-    if waited and statistics.fmean(waited) >= WAITED_NOTED:
-        section.notes.append(f"contended: servers waited for their core for {statistics.fmean(waited):.0%} of their runnable time")
-    if not any(server.dialect == "rtmp" for server in bench.servers_for("stream-cpu")):
-        section.notes.append("nginx-rtmp is not measured: NGINX_RTMP_MODULE names no module")
-    else:
-        section.notes.append("nginx-rtmp: RTMP, every frame is sent as it arrives, and MPEG-TS is sent as H.264 frames of the same size")
+    section.notes += contended(section.samples)
     return section
 
 
-def _by_rounds(bench: Bench, progress: Progress, kind: type[Media], crowd: int) -> list[Entry]:
+def _by_rounds(bench: Bench, progress: Progress, kind: type[Media], crowd: int) -> list[StreamEntry]:
     """Starts a server, a source and a crowd for every entry, and lets the sources send in random order."""
-    entries = [Entry(server.sending(kind.gather_ms)) for server in bench.servers_for("stream-cpu")]
+    entries = [StreamEntry(server.sending(kind.gather_ms)) for server in bench.servers_for("stream-cpu")]
     with ExitStack() as stack:
         for entry in entries:
             progress.step(f"stream-cpu: {kind.title}, {entry.server.name} and {crowd:,} listeners start")
@@ -212,14 +171,13 @@ def _by_rounds(bench: Bench, progress: Progress, kind: type[Media], crowd: int) 
                 with entry.failing():
                     entry.samples.append(_turn(entry))
         for entry in entries:
-            # The bytes of RTMP have its framing in between: only their number is compared.
-            if not entry.failure and entry.server.dialect != "rtmp":
+            if not entry.failure:
                 with entry.failing():
                     compare(entry.server.name, entry.crowd.received(), bytes(entry.source.sent), kind.preamble)
     return entries
 
 
-def _turn(entry: Entry) -> dict:
+def _turn(entry: StreamEntry) -> dict:
     """Lets the source send for a while. Returns the figures of that time."""
     run, crowd = entry.run, entry.crowd
     settle(run)
@@ -230,62 +188,45 @@ def _turn(entry: Entry) -> dict:
     settle(run)
     ran, waited = cpu(run.pid).since(before)
     window = crowd.window()
-    check(entry.server.name, crowd.count, sent, window, RTMP_FRAMING_BYTES if entry.server.dialect == "rtmp" else 0)
+    check(entry.server.name, crowd.count, sent, window)
     return {"cpu_us": ran / 1e3 / (window["bytes"] / MB), "waited": waited / max(ran + waited, 1), "share": ran / 1e9 / took,
             "per_read": window["bytes"] / window["reads"],
             "generator": (window["own_cpu_us"] - start["own_cpu_us"]) / 1e6 / took}
 
 
-def check(name: str, listeners: int, sent: int, window: dict, framing: int = 0) -> None:
-    """Raises an error if a listener was lost, or received less or more than the others, except `framing` bytes."""
+def check(name: str, listeners: int, sent: int, window: dict) -> None:
+    """Raises an error if a listener was lost, or received less or more than the others."""
     if window["open"] != listeners:
         raise Trouble(f"{name} closed {listeners - window['open']:,} of {listeners:,} listeners")
     least, most = window["least"], window["most"]
     if least < sent * ARRIVED_MIN:
         raise Trouble(f"{name}: a listener received {least:,} of {sent:,} bytes")
-    if most - least > framing:
+    if most != least:
         raise Trouble(f"{name}: a listener received {least:,} bytes, another {most:,}")
 
 
 def compare(name: str, received: bytes, sent: bytes, preamble: int) -> None:
     """Raises an error unless the body of a response, without its preamble, is a part of the source's bytes."""
-    body, _ = body_of(name, received)
-    end = place_of(name, body, sent) + len(body)
-    if not any(sent[:end].endswith(body[skipped:]) for skipped in {0, preamble}):
-        raise Trouble(f"{name}: a listener received other bytes than the source sent")
-
-
-def place_of(name: str, body: bytes, sent: bytes) -> int:
-    """The place in the source's bytes at which the body of a response begins, by the end of the body."""
+    body = body_of(name, received)
+    # The end of the body has its place in the source's bytes.
     tail = body[-COMPARED_BYTES_MIN // 2:]
-    found = sent.rfind(tail)
-    if found < 0:
+    end = sent.rfind(tail) + len(tail)
+    if tail not in sent or not any(sent[:end].endswith(body[skipped:]) for skipped in {0, preamble}):
         raise Trouble(f"{name}: a listener received other bytes than the source sent")
-    return found + len(tail) - len(body)
 
 
-def body_of(name: str, received: bytes) -> tuple[bytes, Callable[[int], int]]:
-    """The body of a response, and a function from a length of the body to the length of the response that has it."""
+def body_of(name: str, received: bytes) -> bytes:
+    """Returns the body of a response, without an incomplete chunk at its end."""
     head, _, body = received.partition(b"\r\n\r\n")
-    skipped = len(head) + 4
-    # Ends of chunks, in the body and in the response.
-    pieces: list[tuple[int, int]] = []
     if b"transfer-encoding: chunked" in head.lower():
-        body = _joined(name, body, skipped, pieces)
+        body = _joined(name, body)
     if len(body) < COMPARED_BYTES_MIN:
         raise Trouble(f"{name}: a listener received only {len(body):,} bytes")
-
-    def ends(length: int) -> int:
-        if not pieces:
-            return skipped + length
-        in_body, in_response = pieces[bisect_left(pieces, (length,))]
-        return in_response - (in_body - length)
-
-    return body, ends
+    return body
 
 
-def _joined(name: str, chunks: bytes, skipped: int, pieces: list[tuple[int, int]]) -> bytes:
-    """The content of chunks (RFC 9112, section 7.1), up to the last complete one. Adds the ends of each to `pieces`."""
+def _joined(name: str, chunks: bytes) -> bytes:
+    """Returns the content of chunks (RFC 9112, section 7.1), up to the last complete one."""
     at, body = 0, bytearray()
     while (line := chunks.find(b"\r\n", at)) >= 0:
         try:
@@ -296,35 +237,21 @@ def _joined(name: str, chunks: bytes, skipped: int, pieces: list[tuple[int, int]
         if end + 2 > len(chunks):
             break
         body += chunks[begin:end]
-        pieces.append((len(body), skipped + end))
         at = end + 2
     return bytes(body)
 
 
-def _cpu_row(section: Section, bench: Bench, kind: type[Media], entry: Entry, entries: list[Entry], bars: tuple[Bar, ...]) -> None:
+def _cpu_row(section: Section, bench: Bench, kind: type[Media], entry: StreamEntry, entries: list[StreamEntry], bars: tuple[Bar, ...]) -> None:
     if entry.failure:
-        return _failed(section, entry, kind.title, bars)
-    ratios = {base: _ratio(entry, entries, base) for base in ("floor", "icecast2")}
+        return failed(section, entry, kind.title, bars)
+    ratios = {base: ratio(entry, entries, base, "cpu_us") for base in ("floor", "icecast2")}
     section.rows.append([kind.title, entry.server.name, number(entry.middle("cpu_us")),
-                         *("–" if ratio is None else str(ratio) for ratio in ratios.values()),
+                         *map(shown, ratios.values()),
                          number(entry.middle("per_read")), f"{entry.middle('share'):.1%}", f"{entry.middle('waited'):.0%}",
                          f"{entry.middle('generator'):.0%}"])
     for bar in bars:
-        if isinstance(entry.server, Encke) and (ratio := ratios[bar.against]) is not None:
-            section.verdicts.append(judge(f"{section.title}, {kind.title}", entry.server.name, bar, ratio, rounds=bench.rounds))
-
-
-def _ratio(entry: Entry, among: list[Entry], base: str) -> Ratio | None:
-    other = next((one for one in among if one.server.name == base and not one.failure), None)
-    return None if other in (None, entry) else paired(entry.all("cpu_us"), other.all("cpu_us"))
-
-
-def _failed(section: Section, entry: Entry, stream: str, bars: tuple[Bar, ...]) -> None:
-    name, text = entry.server.name, entry.failure
-    section.notes.append(f"{stream}: {text if text.startswith(name) else f'{name}: {text}'}")
-    if isinstance(entry.server, Encke):
-        section.verdicts += [Verdict(f"{section.title}, {stream}", str(bar), name, "failed", False) for bar in bars]
-    section.failed_row([stream, name])
+        if entry.server.barred(bar) and (value := ratios[bar.against]) is not None:
+            section.verdicts.append(judge(f"{section.title}, {kind.title}", entry.server.name, bar, value, rounds=bench.rounds))
 
 
 def memory_seconds(bench: Bench) -> float:
@@ -343,8 +270,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
         try:
             empty, first, second = _memory(bench, server)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (MEMORY_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row([server.name])
+            section.failed(server.name, trouble, server.barred(MEMORY_BAR), [server.name])
             continue
         each, more = (first - empty) / CROWD, (second - first) / CROWD
         section.rows.append([server.name, f"{empty / MB:.2f}", f"{each:,.0f}", f"{(each - more) * CROWD / 1e3:,.0f}", f"{more:,.0f}"])
@@ -376,22 +302,20 @@ def _memory(bench: Bench, server: Server) -> list[float]:
 
 
 def storm_seconds(bench: Bench) -> float:
-    return sum(3 + (bench.rounds * 0.7 if _is_fast(server) else CONNECT_SECONDS_PEER)
-               for server in bench.servers_for("stream-storm"))
+    return len(bench.servers_for("stream-storm")) * (3 + bench.rounds * 0.7)
 
 
 def storm(bench: Bench, progress: Progress) -> Section:
     section = Section("stream-storm", f"live streams: {STORM_CROWD} listeners connect at once",
                       f"all connects in one loop; times from the first connect until a listener has its first byte of the MP3 stream; "
-                      f"{bench.rounds} rounds, icecast2 one, for at most {CONNECT_SECONDS_PEER} s",
+                      f"{bench.rounds} rounds",
                       ["server", "p50 ms", "all, ms", "all, slowest round", "without a byte", "CPU µs/listener"], samples={})
     for server in _streaming(bench, "stream-storm", Mp3):
-        entry = Entry(server)
+        entry = StreamEntry(server)
         with entry.failing():
             _storm(bench, progress, entry)
         if entry.failure:
-            section.failed(server.name, entry.failure, (STORM_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row([server.name])
+            section.failed(server.name, entry.failure, server.barred(STORM_BAR), [server.name])
             continue
         section.samples[server.name] = entry.samples
         silent = max(STORM_CROWD - heard for heard in entry.all("heard"))
@@ -404,15 +328,14 @@ def storm(bench: Bench, progress: Progress) -> Section:
     return section
 
 
-def _storm(bench: Bench, progress: Progress, entry: Entry) -> None:
+def _storm(bench: Bench, progress: Progress, entry: StreamEntry) -> None:
     server = entry.server
     with bench.running(server, HELLO) as run, sending_to(run, Mp3()) as source, listening_to(bench, run) as crowd:
-        rounds = bench.rounds if _is_fast(server) else 1
-        for number_of_round in range(1, rounds + 1):
-            progress.step(f"stream-storm: round {number_of_round} of {rounds}, {server.name}")
+        for number_of_round in range(1, bench.rounds + 1):
+            progress.step(f"stream-storm: round {number_of_round} of {bench.rounds}, {server.name}")
             with source.playing():
                 before = cpu(run.pid)
-                figures = crowd.connect(STORM_CROWD, 0, CONNECT_SECONDS_PEER)
+                figures = crowd.connect(STORM_CROWD, 0, STORM_SECONDS_MAX)
                 ran, _ = cpu(run.pid).since(before)
             entry.samples.append(figures | {"cpu_us": ran / 1e3 / STORM_CROWD})
             crowd.drop()
@@ -436,12 +359,11 @@ def many(bench: Bench, progress: Progress) -> Section:
                        "generator"], samples={})
     for server in _streaming(bench, "stream-many", Mp3):
         progress.step(f"stream-many: {server.name}")
-        entry = Entry(server)
+        entry = StreamEntry(server)
         with entry.failing():
             entry.samples.append(_many(bench, server, seconds))
         if entry.failure:
-            section.failed(server.name, entry.failure, (MANY_BAR,) if isinstance(server, Encke) else ())
-            section.failed_row([server.name])
+            section.failed(server.name, entry.failure, server.barred(MANY_BAR), [server.name])
             continue
         one = entry.samples[0]
         section.samples[server.name] = entry.samples
@@ -506,11 +428,6 @@ def split(bench: Bench, progress: Progress) -> Section:
     except (Trouble, ValueError) as trouble:
         section.failed("splitters", trouble, (SPLIT_BAR,))
     return section
-
-
-def _is_fast(server: Server) -> bool:
-    """Whether a server accepts connections as fast as they come."""
-    return isinstance(server, (Encke, StreamFloor))
 
 
 def _streaming(bench: Bench, section: str, kind: type[Media]) -> list[Server]:

@@ -9,11 +9,12 @@ includes the kernel's work for both, as the floor's does.
 """
 
 import statistics
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from .figures import BEFORE_BAR, Bar, Section, Verdict, judge, number, paired
-from .generators import Load, ab_closing, h2load_streams, openssl_resumed, wrk
+from .figures import Bar, Section, Verdict, judge, number, paired
+from .generators import Load, ab_closing, openssl_resumed, wrk
 from .machine import Trouble, cpu, stolen_seconds
 from .report import Progress
 from .servers import HELLO, IMAGE, KIB, KIB16, MIB64, Bench, Encke, Resource, Running, Server
@@ -34,14 +35,11 @@ class Workload:
     pipelined: bool = False
     closing: bool = False
     resumed: bool = False
-    streams: int = 0  # HTTP/2 with this many concurrent streams per connection
 
     @property
     def how(self) -> str:
         if self.resumed:
             return "openssl s_time -reuse: a new connection per request, one after the other, with the ticket of the first"
-        if self.streams:
-            return f"h2load -t1 -c{self.connections} -m{self.streams}"
         if self.closing and self.name.startswith("tls"):
             return f"ab -t SECONDS -c {self.connections}: a new connection and a full handshake per request, the server closes"
         if self.closing:
@@ -54,15 +52,11 @@ class Workload:
         """(program, Debian package)."""
         if self.resumed:
             return ("openssl", "openssl")
-        if self.streams:
-            return ("h2load", "nghttp2-client")
         return ("ab", "apache2-utils") if self.closing else ("wrk", "wrk")
 
     def load(self, bench: Bench, run: Running) -> Load:
         if self.resumed:
             return openssl_resumed(bench, run, bench.seconds)
-        if self.streams:
-            return h2load_streams(bench, run, self.connections, self.streams, bench.seconds)
         if self.closing:
             return ab_closing(bench, run, self.connections, bench.seconds)
         return wrk(bench, run, self.connections, bench.seconds, pipelined=self.pipelined)
@@ -90,15 +84,11 @@ WORKLOADS = (
     Workload("pingpong", "ping-pong, 13 bytes, c = 1", HELLO, 1, (_bar(1.12, "floor"),)),
 )
 
-# Without a floor: no program seals records with less than a TLS library. By CPU time, because it limits the handshakes per
+# Without a floor: no program performs a handshake with less than a TLS library. By CPU time, because it limits the handshakes per
 # second, and a generator needs more of it than a server.
 TLS_WORKLOADS = (
-    Workload("tls-keepalive", "TLS: 13 bytes, kept connections, c = 64", HELLO, 64, (_bar(0.9, "nginx"),)),
-    Workload("tls-16k", "TLS: 16 KiB, c = 64", KIB16, 64, (_bar(1.0, "nginx"),)),
-    Workload("tls-image", "TLS: 2,397,701 bytes, c = 16", IMAGE, 16, (_bar(1.0, "nginx"),)),
     Workload("tls-full", "TLS: a full handshake per request, c = 64", HELLO, 64, (_bar(1.0, "nginx"),), closing=True),
     Workload("tls-resumed", "TLS: a resumed session per request, c = 1", HELLO, 1, (_bar(1.0, "nginx"),), resumed=True),
-    Workload("tls-h2", "TLS: HTTP/2, 13 bytes, c = 64, m = 32", HELLO, 64, (_bar(1.0, "nginx"),), streams=32),
 )
 
 COLUMNS = ["server", "CPU µs/request", "requests/s", "÷ floor [95 %]", "÷ nginx [95 %]", "p50 µs", "p99 µs",
@@ -152,16 +142,21 @@ def measure(workload: Workload, bench: Bench, progress: Progress) -> Section:
                 entry.run.verify(bench.root, 0 if workload.resource.size >= COUNTED_BY_BYTES else WARM_REQUESTS)
             except Trouble as trouble:
                 entry.failure = str(trouble)
-        for number_of_round in range(1, bench.rounds + 1):
-            taking_part = [entry for entry in entries if not entry.failure]
-            bench.chance.shuffle(taking_part)
-            for entry in taking_part:
-                progress.step(f"{workload.name}: round {number_of_round} of {bench.rounds}, {entry.server.name}")
-                try:
-                    entry.samples.append(sample(bench, workload, entry.run))
-                except (Trouble, OSError) as trouble:
-                    entry.failure = str(trouble)
+        by_rounds(workload, bench, progress, entries)
     return _section(bench, workload, entries)
+
+
+def by_rounds(workload: Workload, bench: Bench, progress: Progress, entries: list[Entry]) -> None:
+    """Loads all running servers in each round, in random order."""
+    for number_of_round in range(1, bench.rounds + 1):
+        taking_part = [entry for entry in entries if not entry.failure]
+        bench.chance.shuffle(taking_part)
+        for entry in taking_part:
+            progress.step(f"{workload.name}: round {number_of_round} of {bench.rounds}, {entry.server.name}")
+            try:
+                entry.samples.append(sample(bench, workload, entry.run))
+            except (Trouble, OSError) as trouble:
+                entry.failure = str(trouble)
 
 
 def sample(bench: Bench, workload: Workload, run: Running) -> Sample:
@@ -178,29 +173,32 @@ def sample(bench: Bench, workload: Workload, run: Running) -> Sample:
 
 
 def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
-    section = Section(workload.name, workload.title, workload.how, COLUMNS,
-                      floor_bar=next((bar.limit for bar in workload.bars if bar.against == "floor"), None),
-                      samples={e.server.name: [vars(sample) for sample in e.samples] for e in entries})
+    section = Section(workload.name, workload.title, workload.how, COLUMNS)
+    fill(section, bench, workload, entries, ["floor", "nginx"], rate_at=2)
+    return section
+
+
+def fill(section: Section, bench: Bench, workload: Workload, entries: list[Entry], bases: list[str], *, rate_at: int,
+         base_of: Callable[[str, str], str] = lambda base, name: base) -> None:
+    """Adds the rows and the verdicts. `bases` are the columns of ratios, which follow the CPU time; `rate_at` is the column of the
+    rate. `base_of(base, name)` is the server that the ratio of the server `name` has below the line."""
+    section.samples = {entry.server.name: [vars(one) for one in entry.samples] for entry in entries}
     whole = {entry.server.name: entry for entry in entries if not entry.failure}
     for entry in entries:
         name = entry.server.name
-        ratios = {base: paired(entry.cpu(), whole[base].cpu())
-                  for base in ("floor", "nginx") if name in whole and base in whole and base != name}
-        if isinstance(entry.server, Encke) and name in whole and entry.server.before in whole:
-            ratios["before"] = paired(entry.cpu(), whole[entry.server.before].cpu())
+        ratios = {base: paired(entry.cpu(), whole[of].cpu()) for base, of in ((base, base_of(base, name)) for base in bases)
+                  if name in whole and of in whole and of != name}
         if entry.failure:
-            section.failed(name, entry.failure)
-            section.failed_row([name])
+            section.failed(name, entry.failure, row=[name])
         else:
-            section.rows.append(_row(entry, ratios))
+            row = _row(entry, [str(ratios.get(base, "–")) for base in bases])
+            row.insert(rate_at, _middle([one.rate for one in entry.samples]))
+            section.rows.append(row)
             if entry.errors():
                 section.notes.append(f"{name}: the generator counted {entry.errors()} errors")
-        if "floor" in ratios:
-            section.points[name] = ratios["floor"]
-        if isinstance(entry.server, Encke) and not entry.server.only and not entry.server.earlier:
+        if isinstance(entry.server, Encke) and not entry.server.variant:
             section.verdicts += _verdicts(bench, workload, entry, ratios)
-    section.notes += disturbances([sample for entry in entries for sample in entry.samples])
-    return section
+    section.notes += disturbances([one for entry in entries for one in entry.samples])
 
 
 def disturbances(samples: list[Sample]) -> list[str]:
@@ -224,17 +222,17 @@ def _verdicts(bench: Bench, workload: Workload, entry: Entry, ratios: dict) -> l
         reason = "failed" if entry.failure else "errors"
         return [Verdict(workload.title, str(bar), name, reason, False) for bar in workload.bars]
     return [judge(workload.title, name, bar, ratios[bar.against], rounds=bench.rounds)
-            for bar in (*workload.bars, BEFORE_BAR) if bar.against in ratios]
+            for bar in workload.bars if bar.against in ratios]
 
 
-def _row(entry: Entry, ratios: dict) -> list[str]:
-    def middle(values: list[float | None]) -> str:
-        known = [value for value in values if value is not None]
-        return number(statistics.median(known)) if known else "–"
-
+def _row(entry: Entry, ratios: list[str]) -> list[str]:
+    """The cells of a row, except the rate."""
     samples = entry.samples
-    return [entry.server.name, middle(entry.cpu()), middle([s.rate for s in samples]),
-            str(ratios.get("floor", "–")), str(ratios.get("nginx", "–")),
-            middle([s.p50_us for s in samples]), middle([s.p99_us for s in samples]),
-            f"{statistics.median(s.waited for s in samples):.0%}",
-            f"{statistics.median(s.generator for s in samples):.0%}"]
+    return [entry.server.name, _middle(entry.cpu()), *ratios, _middle([one.p50_us for one in samples]),
+            _middle([one.p99_us for one in samples]), f"{statistics.median(one.waited for one in samples):.0%}",
+            f"{statistics.median(one.generator for one in samples):.0%}"]
+
+
+def _middle(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return number(statistics.median(known)) if known else "–"

@@ -1,4 +1,4 @@
-"""TLS: memory of an idle connection: HTTP/1.1, subscriber, HTTP/2.
+"""TLS: memory of an idle connection, and of a subscriber.
 
     fresh ─► RSS ─► N clients perform a handshake, send one request and stay idle ─► RSS
 
@@ -17,8 +17,6 @@ from .servers import HELLO, Bench, Encke, Running
 
 CONNECTIONS = 8_000
 TIMEOUT_SECONDS = 10
-# Preface, empty SETTINGS, and their acknowledgement. These create the engine; no request is needed.
-H2_START = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\0\4\1\0\0\0\0")
 
 IDLE_BAR = Bar(4_200, "bytes of RSS per idle connection")
 SUBSCRIBER_BAR = Bar(4_500, "bytes of RSS per subscriber")
@@ -32,36 +30,34 @@ def memory(bench: Bench, progress: Progress) -> Section:
     section = Section("tls-memory", "TLS: memory of a connection, bytes",
                       f"(RSS with {CONNECTIONS:,} idle connections − RSS before) ÷ {CONNECTIONS:,}, smaps_rollup; TLS 1.3, "
                       "each kind on a fresh process",
-                      ["server", "fresh RSS, MB", "idle after a GET", "subscriber", "HTTP/2, idle"])
+                      ["server", "fresh RSS, MB", "idle after a GET", "subscriber"])
     for server in bench.servers_for("tls-memory"):
         progress.step(f"tls-memory: {server.name}")
         ours = isinstance(server, Encke)
         row = [server.name]
         try:
-            for kind, rest, bar in (("idle", _asked, IDLE_BAR), ("subscriber", _subscribed, SUBSCRIBER_BAR),
-                                    ("h2", _speaking_h2, None)):
-                if kind == "subscriber" and not ours:
+            for rest, bar in ((_asked, IDLE_BAR), (_subscribed, SUBSCRIBER_BAR)):
+                if bar is SUBSCRIBER_BAR and not ours:
                     row.append("–")
                     continue
                 with bench.running(server, HELLO) as run:
                     settle(run)
                     fresh = rss_bytes(run.pid)
-                    each = _each(run, rest, fresh, ("h2",) if kind == "h2" else ("http/1.1",))
-                if kind == "idle":
+                    each = _each(run, rest, fresh)
+                if bar is IDLE_BAR:
                     row.append(f"{fresh / 1e6:.2f}")
                 row.append(f"{each:,.0f}")
-                if ours and bar:
+                if ours:
                     section.verdicts.append(judge(section.title, server.name, bar, round(each)))
             section.rows.append(row)
         except (Trouble, OSError) as trouble:
-            section.failed(server.name, trouble, (IDLE_BAR, SUBSCRIBER_BAR) if ours else ())
-            section.failed_row(row)
+            section.failed(server.name, trouble, (IDLE_BAR, SUBSCRIBER_BAR) if ours else (), row)
     return section
 
 
-def _each(run: Running, rest, fresh: int, protocols: tuple[str, ...]) -> float:
+def _each(run: Running, rest, fresh: int) -> float:
     context = ssl._create_unverified_context()
-    context.set_alpn_protocols(list(protocols))
+    context.set_alpn_protocols(["http/1.1"])
     with ExitStack() as stack:
         for _ in range(CONNECTIONS):
             plain = socket.create_connection(("127.0.0.1", run.port), TIMEOUT_SECONDS)
@@ -81,24 +77,10 @@ def _subscribed(client: ssl.SSLSocket, run: Running) -> None:
     _until(client, b"id: ")
 
 
-def _speaking_h2(client: ssl.SSLSocket, run: Running) -> None:
-    if client.selected_alpn_protocol() != "h2":
-        raise Trouble(f"{run.server.name} did not negotiate HTTP/2")
-    client.sendall(H2_START)
-    # The server's SETTINGS and its acknowledgement of the client's.
-    received = b""
-    while received.count(b"\0\0\0\4\1\0\0\0\0") == 0:
-        received += _some(client)
-
-
 def _until(client: ssl.SSLSocket, mark: bytes) -> None:
     received = b""
     while mark not in received:
-        received += _some(client)
-
-
-def _some(client: ssl.SSLSocket) -> bytes:
-    piece = client.recv(65_536)
-    if not piece:
-        raise Trouble("the server closed the connection within a response")
-    return piece
+        piece = client.recv(65_536)
+        if not piece:
+            raise Trouble("the server closed the connection within a response")
+        received += piece

@@ -1,14 +1,12 @@
 // listeners: the clients of a live stream. One thread, one epoll; commands are lines on standard input, each is answered by one
 // line of JSON.
-//   listeners PORT PATH FILE [OPENING FIRST ANSWER]
+//   listeners PORT PATH FILE
 //   connect N PACE_US WAIT_MS  N more connections, PACE_US apart (0: all at once); answered when each has its first byte of the
 //                              stream, or after WAIT_MS
 //   window                     what was received since the last window
 //   drop                       resets all connections
-// The first connection writes all that it receives into FILE, so that it can be compared with what the source sent, and the time
-// in ns and the number of bytes of each read into FILE.times, which is complete at each window. The others
-// discard their bytes in the kernel (MSG_TRUNC of tcp(7)). With OPENING the protocol is not HTTP: of that file FIRST bytes are sent
-// at once and the others after ANSWER bytes of the server; the stream follows.
+// The first connection writes all received bytes into FILE, to be compared with the source's. The others discard their bytes in the
+// kernel (MSG_TRUNC of tcp(7)).
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,17 +28,15 @@ enum { DRAIN_MS = 50, MOST = 20000, EVENTS = 1024, BYTES = 1 << 18, PER_ADDRESS 
 enum phase { NONE, CONNECTING, HEAD, STREAM, CLOSED };
 
 struct client {
-    int fd, matched;  // matched: bytes of the empty line that ends the head, or of the answer to the opening
+    int fd, matched;  // matched: bytes of the empty line that ends the head
     enum phase phase;
-    long began_ns, head_ns, first_ns, last_ns, bytes, in_window;
+    long head_ns, first_ns, last_ns, in_window;
 };
 
 static struct client clients[MOST];
 static int count, poller, port, file, had_first, failed;
-static FILE *times;
 static long reads, longest_gap_ns, window_began_ns;
-static char request[512], status[64], opening[8192];
-static int opening_bytes, first_bytes, answer_bytes;
+static char request[512], status[64];
 
 static long now_ns(void) {
     struct timespec t;
@@ -58,7 +54,7 @@ static void fail(struct client *client, const char *what, int error) {
 static void begin(void) {
     struct client *client = &clients[count];
     int one = 1;
-    *client = (struct client){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), .phase = CONNECTING, .began_ns = now_ns()};
+    *client = (struct client){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), .phase = CONNECTING};
     struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET, .sin_port = htons(port)};
     from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + count / PER_ADDRESS);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -75,9 +71,8 @@ static void connected(struct client *client) {
     socklen_t length = sizeof error;
     getsockopt(client->fd, SOL_SOCKET, SO_ERROR, &error, &length);
     if (error) return fail(client, "connect", error);
-    const char *first = opening_bytes ? opening : request;
-    ssize_t first_length = opening_bytes ? first_bytes : (ssize_t)strlen(request);
-    if (send(client->fd, first, first_length, MSG_NOSIGNAL) != first_length) return fail(client, "send", errno);
+    ssize_t length_of_request = strlen(request);
+    if (send(client->fd, request, length_of_request, MSG_NOSIGNAL) != length_of_request) return fail(client, "send", errno);
     client->phase = HEAD;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = client - clients};
     epoll_ctl(poller, EPOLL_CTL_MOD, client->fd, &event);
@@ -89,20 +84,8 @@ static void received(struct client *client, long now) {
     ssize_t got = recv(client->fd, bytes, BYTES, keeps ? 0 : MSG_TRUNC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return fail(client, "receive", got ? errno : ECONNRESET);
-    if (client == clients) {
-        if (write(file, bytes, got) != got) return fail(client, "write", errno);
-        fprintf(times, "%ld %zd\n", now, got);
-    }
+    if (client == clients && write(file, bytes, got) != got) return fail(client, "write", errno);
     ssize_t at = 0;
-    if (client->phase == HEAD && opening_bytes) {
-        client->matched += got;
-        if (client->matched < answer_bytes) return;
-        ssize_t rest = opening_bytes - first_bytes;
-        if (send(client->fd, opening + first_bytes, rest, MSG_NOSIGNAL) != rest) return fail(client, "send", errno);
-        client->head_ns = now;
-        client->phase = STREAM;
-        return;
-    }
     if (client->phase == HEAD) {
         if (!client->head_ns) {
             client->head_ns = now;
@@ -125,7 +108,6 @@ static void received(struct client *client, long now) {
     if (client->last_ns && now - since > longest_gap_ns) longest_gap_ns = now - since;
     client->last_ns = now;
     client->in_window += got - at;
-    client->bytes += got - at;
     reads++;
 }
 
@@ -154,8 +136,8 @@ static int by_value(const void *one, const void *other) {
 }
 
 static void connect_more(int more, long pace_us, long wait_ms) {
-    static long firsts[MOST], heads[MOST];
-    int from = count, wanted = count + more < MOST ? count + more : MOST, failed_before = failed;
+    static long firsts[MOST];
+    int from = count, wanted = count + more < MOST ? count + more : MOST;
     long began = now_ns(), until = began + wait_ms * 1000000, next = began;
     while (count < wanted) {
         if (pace_us == 0) {
@@ -172,23 +154,19 @@ static void connect_more(int more, long pace_us, long wait_ms) {
     long settled = pace_us ? now_ns() + wait_ms * 1000000 : until;
     while (had_first < wanted - failed && now_ns() < settled) turn(20);
     long ended = now_ns();
-    int heard = 0, answered = 0;
+    int heard = 0;
     for (int i = from; i < count; i++) {
-        if (clients[i].head_ns) heads[answered++] = clients[i].head_ns - began;
         if (clients[i].first_ns) firsts[heard++] = clients[i].first_ns - began;
     }
     qsort(firsts, heard, sizeof *firsts, by_value);
-    qsort(heads, answered, sizeof *heads, by_value);
-    printf("{\"wanted\":%d,\"heard\":%d,\"failed\":%d,\"head_ns\":%ld,\"p50_ns\":%ld,\"first_ns\":%ld,\"took_ns\":%ld}\n", more, heard,
-           failed - failed_before, answered ? heads[answered - 1] : 0, heard ? firsts[heard / 2] : 0, heard ? firsts[heard - 1] : 0,
-           ended - began);
+    printf("{\"heard\":%d,\"p50_ns\":%ld,\"first_ns\":%ld,\"took_ns\":%ld}\n", heard, heard ? firsts[heard / 2] : 0,
+           heard ? firsts[heard - 1] : 0, ended - began);
 }
 
 static void window(void) {
     struct rusage used;
     // What has arrived belongs to this window.
     for (long until = now_ns() + DRAIN_MS * 1000000L; turn(0), busy && now_ns() < until;) {}
-    fflush(times);
     getrusage(RUSAGE_SELF, &used);
     long now = now_ns(), bytes = 0, least = -1, most = 0;
     int open = 0;
@@ -219,30 +197,19 @@ static void drop(void) {
         close(clients[i].fd);
     }
     count = had_first = failed = 0;
-    rewind(times);
-    if (ftruncate(file, 0) || lseek(file, 0, SEEK_SET) || ftruncate(fileno(times), 0)) perror("file");
+    if (ftruncate(file, 0) || lseek(file, 0, SEEK_SET)) perror("file");
     puts("{}");
 }
 
 int main(int argc, char **argv) {
     char line[4096];
-    if (argc != 4 && argc != 7) return 2;
+    if (argc != 4) return 2;
     port = atoi(argv[1]);
     snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", argv[2], port);
     file = open(argv[3], O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    snprintf(line, sizeof line, "%s.times", argv[3]);
-    times = fopen(line, "w");
-    if (file < 0 || !times) {
+    if (file < 0) {
         perror(argv[3]);
         return 1;
-    }
-    if (argc == 7) {
-        int from = open(argv[4], O_RDONLY);
-        opening_bytes = from < 0 ? 0 : read(from, opening, sizeof opening);
-        first_bytes = atoi(argv[5]);
-        answer_bytes = atoi(argv[6]);
-        if (opening_bytes <= first_bytes) return 2;
-        close(from);
     }
     setlinebuf(stdout);
     poller = epoll_create1(0);
