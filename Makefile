@@ -26,7 +26,6 @@ help:
 	@echo 'make build-windows  build the program and these tests for Windows, without running them'
 	@echo 'make test-windows  unit tests and the program, built for Windows, in wine; WINDOWS_TESTS=--all: every crate'
 	@echo 'make lint    format, clippy, tidy, links, spelling; make lint-all: also licences, other systems, documentation'
-	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS*.md (an hour and a half)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (eleven minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
