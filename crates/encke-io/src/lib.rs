@@ -36,7 +36,10 @@ pub mod wheel;
 
 mod lock;
 mod stream_facts;
+mod sync;
 mod table;
+#[cfg(all(test, unix))]
+mod wake_tests;
 
 mod places;
 mod poller;
