@@ -37,7 +37,10 @@ pub mod wheel;
 
 mod lock;
 mod stream_facts;
+mod sync;
 mod table;
+#[cfg(all(test, unix))]
+mod wake_tests;
 
 mod places;
 mod poller;

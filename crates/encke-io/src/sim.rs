@@ -474,7 +474,7 @@ impl Reactor for SimReactor {
     }
 
     fn waker(&self) -> Waker {
-        self.bell.waker()
+        Waker::of(&self.bell)
     }
 
     fn unsent(&self, token: Token) -> u64 {

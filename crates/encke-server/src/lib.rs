@@ -69,6 +69,7 @@ mod server;
 mod simulation;
 mod spread;
 mod status;
+mod sync;
 mod takeover;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

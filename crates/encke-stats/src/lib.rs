@@ -27,7 +27,10 @@ pub mod plot;
 pub mod prometheus;
 mod second;
 mod source;
+mod sync;
 mod ticket;
+#[cfg(test)]
+mod ticket_tests;
 
 pub use cell::{Counter, Gauge};
 pub use family::{Family, Kind, Sample, Value};

@@ -1,0 +1,6 @@
+//! Synchronisation primitives of `log/tail/queue.rs`. `tests/loom.rs` compiles that file against loom's primitives instead, which
+//! explore the interleavings of threads.
+
+pub(crate) use std::sync::{Arc, Mutex, Weak, atomic, mpsc};
+
+pub(crate) use encke_io::lock;
