@@ -131,18 +131,6 @@ pub(super) const RATCHETS: &[Ratchet] = &[
         limit: RatchetLimit::UpTo(1150),
         why: "one model: servers, publishers and subscribers in the simulator",
     },
-    Ratchet {
-        rule: "size",
-        place: "crates/encke-assembly/tests/it/push.rs",
-        limit: RatchetLimit::UpTo(1100),
-        why: "the cases of one protocol, with its clients",
-    },
-    Ratchet {
-        rule: "size",
-        place: "crates/encke-wire/src/http1/head.rs",
-        limit: RatchetLimit::UpTo(1500),
-        why: "one state machine: the parser of a request's head",
-    },
 ];
 
 /// Removes the findings that the list allows, and adds one for each entry that is no longer true.

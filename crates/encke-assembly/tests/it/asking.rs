@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use encke_assembly::settings::{AuthSettings, PushSettings};
 use encke_site::{Site, SiteSettings};
 
-use super::push::handshake;
+use super::push_clients::handshake;
 use crate::rig::{Channels as _, Reloads as _};
 use crate::rig::{Folder, Rig, Stand};
 

@@ -7,7 +7,7 @@ use encke_server::{ActionError, ActionReport, ActionResult, ActionValue, FieldVa
 use encke_stats::{Cell, ListTicket, Query, Row, Rows, Sort};
 use encke_wire::websocket::Opcode;
 
-use super::push::{Socket, Stream, post, publish, stand, wait_for_subscribers, with};
+use super::push_clients::{Socket, Stream, post, publish, stand, wait_for_subscribers, with};
 use crate::rig::{End, PATIENCE, Rig, Stand};
 
 on_two_stands! {

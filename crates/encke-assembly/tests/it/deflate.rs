@@ -6,7 +6,7 @@ use encke_server::{Answers, Outcome, Request, Socket as Speaks, SocketMessage, U
 use encke_wire::websocket::{self, Opcode};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
-use super::push::{Socket, handshake, publish, stand, wait_for_subscribers, with};
+use super::push_clients::{Socket, handshake, publish, stand, wait_for_subscribers, with};
 use crate::rig::{Client, End, Rig, Stand};
 
 on_two_stands! {

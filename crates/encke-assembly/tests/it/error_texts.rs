@@ -2,7 +2,7 @@
 
 use encke_assembly::settings::PushSettings;
 
-use super::push::with;
+use super::push_clients::with;
 use crate::rig::{Rig, Stand};
 
 on_two_stands! {

@@ -2,7 +2,7 @@
 
 use encke_server::Server;
 
-use crate::push::Stream;
+use crate::push_clients::Stream;
 use crate::rig::{Client, Folder, Rig, Stand, any_port};
 
 #[allow(dead_code, reason = "the test program has a `main` of its own")]

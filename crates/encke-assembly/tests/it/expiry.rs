@@ -9,7 +9,7 @@ use encke_rights::{Signer, TokenContents};
 use encke_server::CloseReason;
 use encke_wire::websocket::Opcode;
 
-use super::push::{Socket, publish_by};
+use super::push_clients::{Socket, publish_by};
 use crate::rig::Channels as _;
 use crate::rig::{End, Rig, Stand};
 

@@ -46,7 +46,7 @@ fn what_a_subscriber_has_not_taken_is_told(stand: Stand) {
 
 fn the_response_to_a_poll_is_charged_until_it_is_sent(stand: Stand) {
     let rig = channels(stand);
-    assert_eq!(super::push::publish(&rig, "news", &"x".repeat(100_000)).status, 201);
+    assert_eq!(super::push_clients::publish(&rig, "news", &"x".repeat(100_000)).status, 201);
     let mut client = H2::connect(&rig);
     client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
     client.send(&request(1, GET, "/push/news?since=all", END_STREAM));

@@ -8,7 +8,7 @@ use encke_rights::Openness;
 use encke_wire::websocket::{self, Opcode};
 use serde_json::Value;
 
-use super::push::{Socket, Stream, json, post, stand};
+use super::push_clients::{Socket, Stream, json, post, stand};
 use crate::rig::{Cut, Folder, Rig, Stand};
 
 on_every_stand! {
@@ -41,7 +41,7 @@ fn a_json_value_reaches_every_kind_of_subscriber(on: Stand) {
     let mut payloads = Socket::open(&rig, "/push/room/one", "");
     let mut publisher = Socket::open(&rig, "/push/other", "encke.v1");
     publisher.text();
-    super::push::wait_for_subscribers(&rig, 5);
+    super::push_clients::wait_for_subscribers(&rig, 5);
     let command = format!("{{\"op\":\"publish\",\"channel\":\"room/one\",\"data\":{value},\"ref\":1}}");
     publisher.say(Opcode::Text, command.as_bytes());
     assert_eq!(json(&publisher.text(), "op"), "ok");

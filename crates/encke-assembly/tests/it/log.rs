@@ -2,7 +2,7 @@
 
 use encke_server::{LogTail, TailFilter};
 
-use super::push::{Socket, Stream, publish, stand, wait_for_subscribers};
+use super::push_clients::{Socket, Stream, publish, stand, wait_for_subscribers};
 use crate::rig::{Folder, PATIENCE, Sites as _, Stand};
 
 on_two_stands! {

@@ -30,6 +30,7 @@ mod manage;
 mod operators;
 mod publisher;
 mod push;
+mod push_clients;
 mod reload;
 mod routes;
 mod service;

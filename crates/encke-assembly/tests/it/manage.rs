@@ -9,7 +9,7 @@ use encke_server::CloseReason;
 use encke_wire::websocket::Opcode;
 use serde_json::Value;
 
-use super::push::{Socket, Stream, publish, publish_by, stand, wait_for_subscribers};
+use super::push_clients::{Socket, Stream, publish, publish_by, stand, wait_for_subscribers};
 use crate::rig::{Answer, End, Rig, Stand};
 
 on_every_stand! {
@@ -84,7 +84,7 @@ fn channels_are_listed_in_pages_by_name(on: Stand) {
     let count = 1_100;
     let lines: Vec<String> =
         (0..count).map(|n| format!("{{\"channel\":\"c/{:04}\",\"data\":\"x\"}}", n * 7 % count)).collect();
-    let answer = super::push::post(
+    let answer = super::push_clients::post(
         &rig,
         "/push/",
         "Content-Type: application/x-ndjson\r\n",

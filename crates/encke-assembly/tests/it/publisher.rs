@@ -8,7 +8,7 @@ use encke_push::{
     Accepted, Draft, IdempotencyKey, Name, PublishError, PublishFailure, PushPublisher, mount_with_publisher,
 };
 
-use crate::push::Stream;
+use crate::push_clients::Stream;
 use crate::rig::{PATIENCE, Rig, Stand};
 
 on_every_stand! {

@@ -14,7 +14,7 @@ use encke_assembly::settings::{
 use encke_server::{CloseReason, Network};
 use encke_wire::websocket::Opcode;
 
-use crate::push::{Socket, Stream, handshake, json, post, wait_for_subscribers, with};
+use crate::push_clients::{Socket, Stream, handshake, json, post, wait_for_subscribers, with};
 use crate::rig::{Answer, Client, End, Rig, Stand};
 use crate::rig::{Channels as _, Reloads as _};
 

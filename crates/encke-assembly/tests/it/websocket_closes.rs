@@ -4,7 +4,7 @@ use encke_assembly::settings::{Act, AuthSettings, PushSettings};
 use encke_server::CloseReason;
 use encke_wire::websocket::Opcode;
 
-use super::push::{Socket, Stream, wait_for_subscribers, with};
+use super::push_clients::{Socket, Stream, wait_for_subscribers, with};
 use crate::rig::{Channels as _, End, Reloads as _, Stand};
 
 on_two_stands! {
