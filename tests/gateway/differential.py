@@ -16,7 +16,8 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from harness import Fault, Lab, case, connect, read_all, require
+from applications import Lab
+from rig import Connection, Fault, case, require
 
 TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
@@ -414,15 +415,14 @@ def applications_execute_what_clients_have_sent(lab: Lab, app: str) -> str:
     responses: dict[int, bytes] = {}
 
     def send(number: int) -> None:
-        with contextlib.closing(connect(port, address(number))) as client:
-            client.settimeout(lab.patience)
+        with contextlib.closing(Connection(port, address(number), patience=lab.patience)) as client:
             with contextlib.suppress(ConnectionError):
                 client.sendall(inputs[number][0])
                 client.shutdown(socket.SHUT_WR)
             try:
-                responses[number] = read_all(client)
-            except TimeoutError:
-                raise Fault(f"no end after {inputs[number][1]}: {inputs[number][0]!r}") from None
+                responses[number] = client.to_end()
+            except Fault as fault:
+                raise Fault(f"{fault}: {inputs[number][1]}: {inputs[number][0]!r}") from None
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         try:

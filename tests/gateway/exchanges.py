@@ -3,7 +3,8 @@ import gzip
 import json
 import signal
 
-from harness import Fault, Lab, case, connect, read_all, read_head, require
+from applications import Lab
+from rig import Fault, case, require
 
 
 @case(basic=("plain", "node"))
@@ -12,23 +13,18 @@ def early_hints_arrive_before_the_response(lab: Lab, app: str) -> str:
     expected."""
     application = lab.application(app)
     server = lab.gateway([{"pattern": "/**", "upstream": application}])
-    client = lab.keep(connect(server.port))
-    client.settimeout(lab.patience)
-    client.sendall(b"GET /a/hints HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    try:
-        head, rest = read_head(client)
-    except TimeoutError:
-        raise Fault("no 103 before the final response") from None
+    client = server.connect()
+    client.request("/a/hints", fields="Connection: close\r\n")
+    # Before the final response, for which the gate must be open.
+    head = client.head()
     require(head.startswith(b"HTTP/1.1 103 ") and (b"</b.css>" if lab.planted else b"</a.css>; rel=preload") in head, head)
     application.open_gate()
-    head, rest = read_head(client, rest)
-    body = rest + read_all(client)
+    head, body = client.head(), client.to_end()
     require(head.startswith(b"HTTP/1.1 200 ") and b"final" in body, head)
     # HTTP/1.0 has no interim responses.
-    client = lab.keep(connect(server.port))
-    client.sendall(b"GET /a/hints HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    head, _ = read_head(client)
-    require(b" 200 " in head, head)
+    client = server.connect()
+    client.request("/a/hints", version="1.0")
+    require(b" 200 " in (head := client.head()), head)
     return "103, then 200"
 
 
@@ -41,25 +37,20 @@ def the_application_decides_about_100_continue(lab: Lab, app: str) -> str:
     body = lab.chance.randbytes(100_000)
 
     def ask(target: str):
-        client = lab.keep(connect(server.port))
-        client.settimeout(lab.patience)
-        client.sendall(f"POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\n"
-                       f"Content-Length: {len(body)}\r\n\r\n".encode())
-        return client, *read_head(client)
+        client = server.connect()
+        client.request(target, "POST", f"Connection: close\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n")
+        return client, client.head()
 
-    try:
-        client, head, rest = ask("/a/echo")
-        require(head.startswith(b"HTTP/1.1 100 "), head)
-        client.sendall(body)
-        head, rest = read_head(client, rest)
-        require(head.startswith(b"HTTP/1.1 200 ") and b"x-seen" in head.lower(), head)
-        if app in ("plain", "node"):
-            client, head, rest = ask("/a/refuse")
-            require(head.startswith(b"HTTP/1.1 200 " if lab.planted else b"HTTP/1.1 413 "), head)
-        elif lab.planted:
-            raise Fault("only applications that refuse have the planted fault")
-    except TimeoutError:
-        raise Fault("no response") from None
+    client, head = ask("/a/echo")
+    require(head.startswith(b"HTTP/1.1 100 "), head)
+    client.sendall(body)
+    head = client.head()
+    require(head.startswith(b"HTTP/1.1 200 ") and b"x-seen" in head.lower(), head)
+    if app in ("plain", "node"):
+        client, head = ask("/a/refuse")
+        require(head.startswith(b"HTTP/1.1 200 " if lab.planted else b"HTTP/1.1 413 "), head)
+    elif lab.planted:
+        raise Fault("only applications that refuse have the planted fault")
     seen = application.record()
     require([line["length"] for line in seen if "length" in line] == [len(body)], seen)
     return "100, then 200" + ("; 413" if app in ("plain", "node") else "")
@@ -98,10 +89,10 @@ def a_response_may_end_with_its_connection(lab: Lab, app: str) -> str:
         response = client.ask(f"/a/close?bytes={bytes_}")
         require((response.status, len(response.body)) == (200, bytes_ - lab.planted), f"{bytes_} bytes: {response}")
     require(client.ask("/a/echo").status == 200, "the next request")
-    old = lab.keep(connect(server.port))
-    old.sendall(b"GET /a/close?bytes=5 HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    head, rest = read_head(old)
-    require(rest + read_all(old) == bytes(5), head)
+    old = server.connect()
+    old.request("/a/close?bytes=5", version="1.0")
+    head = old.head()
+    require(old.to_end() == bytes(5), head)
     return "3 lengths, HTTP/1.0 and 1.1"
 
 
