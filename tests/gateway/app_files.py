@@ -58,8 +58,7 @@ def the_worker_is_free_before_its_file_is_sent(lab: Lab, app: str) -> str:
     file = lab.file("private/large.jpg", LARGE_BYTES)
     calls = traced(lab) if lab.backend != "uring" else None  # io_uring makes no calls of sendfile(2)
     server = gateway(lab, app, file)
-    slow = server.connect(receive_bytes=16 * KIB)
-    slow.request(sent(app, file), fields="Connection: close\r\n")
+    slow = server.requested(sent(app, file), fields="Connection: close\r\n", receive_bytes=16 * KIB)
     require(b" 200 " in (head := slow.head()), head)
     # The second request is for a small range: its client is fast. It is served though the first response is not over.
     quick = server.ask(sent(app, file), fields={"Range": "bytes=0-9"})
@@ -169,8 +168,7 @@ def named_files_obey_the_rules_of_files(lab: Lab, app: str) -> str:
 def clients_cannot_give_orders_for_files(lab: Lab, app: str) -> str:
     """Fields by which a proxy tells applications where files are, and `Proxy`, never reach the application from a client (rails,
     CVE-2025-61780; httpoxy). Planted: a field that is not in the list."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     orders = ["X-Sendfile-Type", "x-sendfile-TYPE", "X-Accel-Mapping", "X-Accel-Redirect", "x-accel-anything", "Proxy", "PROXY"]
     if lab.planted:
         orders.append("X-Sendfile")

@@ -31,6 +31,11 @@ class Lab(Rig):
         """Starts an Encke with these routes. A route may have an Application as `upstream`."""
         return self.started(Gateway(self, routes, upstreams, **options))
 
+    def served(self, name: str, **options) -> tuple["Application", "Gateway"]:
+        """Starts an application, and an Encke that sends it all requests."""
+        application = self.application(name)
+        return application, self.gateway([{"pattern": "/**", "upstream": application}], **options)
+
 
 class Gateway(Server):
     """An Encke with routes, and a JSON access log."""

@@ -11,10 +11,8 @@ from rig import Fault, case, require
 def early_hints_arrive_before_the_response(lab: Lab, app: str) -> str:
     """A 103 arrives with its Link field before the application has written its final response. Planted: another field is
     expected."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
-    client = server.connect()
-    client.request("/a/hints", fields="Connection: close\r\n")
+    application, server = lab.served(app)
+    client = server.requested("/a/hints", fields="Connection: close\r\n")
     # Before the final response, for which the gate must be open.
     head = client.head()
     require(head.startswith(b"HTTP/1.1 103 ") and (b"</b.css>" if lab.planted else b"</a.css>; rel=preload") in head, head)
@@ -22,8 +20,7 @@ def early_hints_arrive_before_the_response(lab: Lab, app: str) -> str:
     head, body = client.head(), client.to_end()
     require(head.startswith(b"HTTP/1.1 200 ") and b"final" in body, head)
     # HTTP/1.0 has no interim responses.
-    client = server.connect()
-    client.request("/a/hints", version="1.0")
+    client = server.requested("/a/hints", version="1.0")
     require(b" 200 " in (head := client.head()), head)
     return "103, then 200"
 
@@ -32,13 +29,11 @@ def early_hints_arrive_before_the_response(lab: Lab, app: str) -> str:
 def the_application_decides_about_100_continue(lab: Lab, app: str) -> str:
     """`Expect: 100-continue` reaches the application: the body is sent once it agrees. An application that refuses gets none of it,
     and its 413 arrives at the client. Planted: the client expects a 200."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     body = lab.chance.randbytes(100_000)
 
     def ask(target: str):
-        client = server.connect()
-        client.request(target, "POST", f"Connection: close\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n")
+        client = server.requested(target, "POST", f"Connection: close\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n")
         return client, client.head()
 
     client, head = ask("/a/echo")
@@ -59,8 +54,7 @@ def the_application_decides_about_100_continue(lab: Lab, app: str) -> str:
 @case(basic=("plain", "node"))
 def responses_without_content_end_at_once(lab: Lab, app: str) -> str:
     """HEAD, 204 and 304 have no content, and both connections carry the next response. Planted: a response with content."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     client = server.client()
     for _ in range(3):
         for method, target, status in [("GET", "/a/status?code=204", 204), ("HEAD", "/a/make?blocks=3", 200),
@@ -82,15 +76,13 @@ def responses_without_content_end_at_once(lab: Lab, app: str) -> str:
 def a_response_may_end_with_its_connection(lab: Lab, app: str) -> str:
     """A response without length and chunks ends when the application closes; the client's connection stays open. Planted: a
     shorter content is expected."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     client = server.client()
     for bytes_ in (0, 1, 100_000):
         response = client.ask(f"/a/close?bytes={bytes_}")
         require((response.status, len(response.body)) == (200, bytes_ - lab.planted), f"{bytes_} bytes: {response}")
     require(client.ask("/a/echo").status == 200, "the next request")
-    old = server.connect()
-    old.request("/a/close?bytes=5", version="1.0")
+    old = server.requested("/a/close?bytes=5", version="1.0")
     head = old.head()
     require(old.to_end() == bytes(5), head)
     return "3 lengths, HTTP/1.0 and 1.1"
@@ -99,8 +91,7 @@ def a_response_may_end_with_its_connection(lab: Lab, app: str) -> str:
 @case(basic=("plain", "node"))
 def compressed_responses_pass_unchanged(lab: Lab, app: str) -> str:
     """Content that the application has compressed reaches the client as it is. Planted: another text is expected."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     for accepted in ("gzip", "identity", "zstd, br"):
         response = server.ask("/a/gzip", fields={"Accept-Encoding": accepted})
         require(response.status == 200 and response.fields.get_all("Content-Encoding") == ["gzip"], response)
@@ -113,8 +104,7 @@ def compressed_responses_pass_unchanged(lab: Lab, app: str) -> str:
 def applications_learn_the_client_from_encke_only(lab: Lab, app: str) -> str:
     """X-Forwarded-* come from Encke, fields of the client's connection stay here, and there is one Host. Planted: the client's
     address is expected to be its own claim."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     forged = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil", "Forwarded": "for=evil",
               "Connection": "X-Private, keep-alive", "X-Private": "1", "Keep-Alive": "timeout=5", "TE": "gzip",
               "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__", "Proxy-Connection": "close", "Host": "example.org:8080",

@@ -165,8 +165,7 @@ def open_requests_of_a_client_are_limited_to_their_end(lab: Lab, app: str) -> st
     server = lab.gateway([{"pattern": "/x/**", "upstream": application}], settings={"rate": [rule]})
 
     def raw(target: str, fields: str = "") -> Connection:
-        client = server.connect()
-        client.request(target, fields=fields)
+        client = server.requested(target, fields=fields)
         return client
 
     def is_free() -> bool:

@@ -78,8 +78,7 @@ class H2Client:
 
 
 def gateway(lab: Lab, app: str, **settings):
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}], settings=settings)
+    application, server = lab.served(app, settings=settings)
     return application, server, H2Client(lab, server)
 
 

@@ -9,11 +9,9 @@ from rig import ACCEPT, BINARY, CLOSE, TEXT, UPGRADE, Connection, Fault, case, m
 def each_event_arrives_before_the_next_is_written(lab: Lab, app: str) -> str:
     """Client and application proceed in lock-step: event N + 1 is written only after the client has event N, so nothing may wait
     for more bytes. Planted: two events are expected at once."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     events = lab.of(20, 100, 1_000)
-    client = server.connect()
-    client.request(f"/a/sse?events={events}", fields="Accept: text/event-stream\r\n", version="1.0")
+    client = server.requested(f"/a/sse?events={events}", fields="Accept: text/event-stream\r\n", version="1.0")
     require(b" 200 " in (head := client.head()), head)
     for number in range(events):
         Path(f"{application.gate}.{number}").touch()
@@ -24,8 +22,7 @@ def each_event_arrives_before_the_next_is_written(lab: Lab, app: str) -> str:
 
 
 def websocket(server: Gateway) -> Connection:
-    client = server.connect()
-    client.request("/a/ws", fields=UPGRADE)
+    client = server.requested("/a/ws", fields=UPGRADE)
     # The first frame follows the request at once: it must not be lost before the 101.
     head = client.head()
     require(b" 101 " in head and ACCEPT in head, head)
@@ -73,8 +70,7 @@ def websockets_echo_and_survive_reloads(lab: Lab, app: str) -> str:
 @case(basic=("plain",), more=("uvicorn",))
 def an_application_learns_that_its_websocket_has_left(lab: Lab, app: str) -> str:
     """A client's connection is reset: the application's ends, too. Planted: the client stays."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     client = websocket(server)
     if not lab.planted:
         client.reset()
@@ -86,8 +82,7 @@ def an_application_learns_that_its_websocket_has_left(lab: Lab, app: str) -> str
 def a_websocket_needs_its_application(lab: Lab, app: str) -> str:
     """Without the application a WebSocket gets a 502, and the next request of the connection is served. Planted: the application
     runs."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     if not lab.planted:
         application.stop()
     client = server.connect()

@@ -35,8 +35,7 @@ def an_application_subscribes_its_clients_to_channels(lab: Lab, app: str) -> str
                  "/push/news/sport%2csecret?since=all"):
         response = server.ask(target(path))
         require(response.status not in (200, 204) and b"hidden" not in response.body, f"{path}: {response}")
-    client = server.connect()
-    client.request(target("/push/news/sport?since=all"), fields="Accept: text/event-stream\r\n")
+    client = server.requested(target("/push/news/sport?since=all"), fields="Accept: text/event-stream\r\n")
     head = client.head()
     require(b" 200 " in head and b"text/event-stream" in head.lower(), head)
     publish("news/sport", "second")

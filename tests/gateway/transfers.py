@@ -24,13 +24,11 @@ def size(lab: Lab) -> int:
 def an_upload_waits_for_its_application(lab: Lab, app: str) -> str:
     """An application does not read an upload at first: the client cannot send more than the kernel's buffers hold, and memory does
     not grow. Then all of it arrives unchanged. Planted: the client changes a byte."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}], settings={"limits": {"body_bytes": "off"}})
+    application, server = lab.served(app, settings={"limits": {"body_bytes": "off"}})
     count = size(lab)
     require(server.ask("/a/echo").status == 200, "the first request")
     with MemoryWatch(server) as watch:
-        client = server.connect()
-        client.request("/a/sum", "POST", f"Connection: close\r\nContent-Length: {count * BLOCK_BYTES}\r\n")
+        client = server.requested("/a/sum", "POST", f"Connection: close\r\nContent-Length: {count * BLOCK_BYTES}\r\n")
         content = (block for block in blocks(count))
         sent, rest, waits = 0, b"", 0
         client.setblocking(False)
@@ -68,13 +66,11 @@ def waiting_bytes(client: socket.socket) -> int:
 def a_download_waits_for_its_client(lab: Lab, app: str) -> str:
     """A client does not read a download at first: memory does not grow. Then all of it arrives unchanged. Planted: another
     content is expected."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     count = size(lab)
     require(server.ask("/a/echo").status == 200, "the first request")
     with MemoryWatch(server) as watch:
-        client = server.connect()
-        client.request(f"/a/make?blocks={count}", version="1.0")
+        client = server.requested(f"/a/make?blocks={count}", version="1.0")
         lab.until(lambda: waiting_bytes(client), "nothing has arrived")
         # The end of progress: the same number of bytes waits for half a second.
         before, since = -1, time.monotonic()
@@ -95,10 +91,8 @@ def a_download_waits_for_its_client(lab: Lab, app: str) -> str:
 
 def leaves(lab: Lab, app: str, target: str, *, by_reset: bool) -> str:
     """A client sends a request and closes its connection: the application's connection must end."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
-    client = server.connect(receive_bytes=16 * KIB)
-    client.request(target)
+    application, server = lab.served(app)
+    client = server.requested(target, receive_bytes=16 * KIB)
     if "hold" in target:
         lab.until(lambda: application.noted("held"), "the application has no request")
     else:
@@ -131,8 +125,7 @@ def an_application_learns_that_a_waiting_client_has_closed(lab: Lab, app: str) -
 def a_broken_response_is_never_a_whole_one(lab: Lab, app: str) -> str:
     """An application closes in the middle of a response: the client's connection ends before the length is reached. Planted: a
     response that is complete."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     for version in ("1.1", "1.0"):
         client = server.connect()
         target = "/a/make?blocks=1" if lab.planted else "/a/short"

@@ -10,8 +10,8 @@ import signal
 import socket
 import threading
 
-from rig import (BINARY, CLOSE, PING, TOKEN, UPGRADE, Connection, ProcessGroup, Response, Rig, Server, merged, parsed_frame,
-                 parsed_head, ready, require, until)
+from rig import (BINARY, CLOSE, PING, TOKEN, UPGRADE, Connection, Fault, ProcessGroup, Response, Rig, Server, merged,
+                 parsed_frame, parsed_head, ready, require, until)
 
 TRANSPORTS = ("http/1.1", "http/1.0", "http/2", "websocket")
 # Transports without another program.
@@ -80,13 +80,16 @@ class Source:
     """A source that writes its request itself."""
 
     def __init__(self, station: Station, name: str, *, method: str = "PUT", fields: str = "", query: str = ""):
-        self.station, self.name, self.socket = station, name, station.connect()
-        self.socket.request(f"/live/{name}{query}", method, f"Transfer-Encoding: chunked\r\n{fields}")
+        self.station, self.name = station, name
+        self.socket = station.requested(f"/live/{name}{query}", method, f"Transfer-Encoding: chunked\r\n{fields}")
         self.response = self.socket.response
 
     def send(self, bytes_: bytes) -> None:
         if bytes_:
-            self.socket.sendall(b"%x\r\n%s\r\n" % (len(bytes_), bytes_))
+            try:
+                self.socket.sendall(b"%x\r\n%s\r\n" % (len(bytes_), bytes_))
+            except OSError as error:
+                raise Fault(f"a source cannot send: {error!r}") from None
             self.station.sent += len(bytes_)
 
     def begin(self, bytes_: bytes) -> "Source":
@@ -130,8 +133,9 @@ class Listener:
     def __init__(self, station: Station, name: str, transport: str = "http/1.1", *, fields: str = "",
                  receive_bytes: int | None = None):
         self.transport, self.body, self.ended, self.clean, self.head = transport, bytearray(), False, False, None
-        self.socket = station.connect(receive_bytes=receive_bytes)
-        self.socket.request(f"/live/{name}", fields=self.own_fields + fields, version="1.0" if transport == "http/1.0" else "1.1")
+        version = "1.0" if transport == "http/1.0" else "1.1"
+        self.socket = station.requested(f"/live/{name}", fields=self.own_fields + fields, version=version,
+                                        receive_bytes=receive_bytes)
 
     def opened(self) -> Response:
         """The head of the response, which begins when the stream is known."""

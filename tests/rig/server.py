@@ -245,6 +245,13 @@ class Server(Encke):
     def connect(self, source: str = "127.0.0.1", *, receive_bytes: int | None = None) -> Connection:
         return self.rig.connect(self.port, source, receive_bytes)
 
+    def requested(self, target: str, method: str = "GET", fields: str = "", *, receive_bytes: int | None = None,
+                  **options) -> Connection:
+        """A connection with one request."""
+        client = self.connect(receive_bytes=receive_bytes)
+        client.request(target, method, fields, **options)
+        return client
+
     def client(self, source: str = "127.0.0.1", port: int | None = None) -> Client:
         return self.rig.keep(Client(self, source, port))
 
