@@ -4,8 +4,8 @@ import select
 import socket
 import time
 
-from rig import (BEARER, KIB, MIB, STAND_IN, Fault, Rig, addresses, ask, attack, drip, ended, has_hung_up, ready,
-                 wait_for_ends)
+from attackers import STAND_IN, AttackRig, addresses, attack, drip, has_hung_up, wait_for_ends
+from rig import BEARER, KIB, MIB, Fault, ended, ready
 
 # Bytes that two sockets may hold without a read by the server: 6 MiB of receive buffer, 4 MiB of send buffer.
 BUFFERS = 16 * MIB
@@ -15,7 +15,7 @@ GET = b"GET /small.txt HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @attack(undefended={"limits": {"head_time": "1h"}})
-def slow_heads_end_by_head_time(rig: Rig) -> str:
+def slow_heads_end_by_head_time(rig: AttackRig) -> str:
     """200 clients send a head byte by byte: no byte postpones `head_time`, and each connection ends.
 
     A file must be served meanwhile."""
@@ -28,7 +28,7 @@ def slow_heads_end_by_head_time(rig: Rig) -> str:
 
 
 @attack(long=True, undefended={"limits": {"body_rate": "1B/s"}})
-def slow_bodies_end_by_body_rate(rig: Rig) -> str:
+def slow_bodies_end_by_body_rate(rig: AttackRig) -> str:
     """100 clients send a body of 10 bytes per second: each ends, `body_rate` being 240 B/s over 10 s.
 
     A file and channels must be served meanwhile."""
@@ -42,7 +42,7 @@ def slow_bodies_end_by_body_rate(rig: Rig) -> str:
 
 
 @attack(long=True, undefended={"limits": {"write_rate": "1B/s"}})
-def slow_readers_end_by_write_rate(rig: Rig) -> str:
+def slow_readers_end_by_write_rate(rig: AttackRig) -> str:
     """100 clients request a file of 64 MiB, and read nothing or 4 KiB per second: each ends, `write_rate` being 64 KiB/s.
 
     Memory grows by less than 16 MiB, and a file must be served meanwhile."""
@@ -75,7 +75,7 @@ def slow_readers_end_by_write_rate(rig: Rig) -> str:
 
 
 @attack(undefended={"limits": {"idle_time": "1h"}})
-def idle_connections_end_by_idle_time(rig: Rig) -> str:
+def idle_connections_end_by_idle_time(rig: AttackRig) -> str:
     """300 clients keep a connection after a response: each ends after `idle_time`.
 
     A file must be served meanwhile."""
@@ -88,7 +88,7 @@ def idle_connections_end_by_idle_time(rig: Rig) -> str:
 
 
 @attack(undefended={"limits": {"connections_per_address": "off"}})
-def one_address_cannot_hold_all_connections(rig: Rig) -> str:
+def one_address_cannot_hold_all_connections(rig: AttackRig) -> str:
     """One address opens 200 connections where `connections_per_address` is 50: the others end, without any request.
 
     Another address must be served meanwhile."""
@@ -110,7 +110,7 @@ def one_address_cannot_hold_all_connections(rig: Rig) -> str:
 
 
 @attack(undefended={"limits": {"connections": 10_000}})
-def idle_connections_make_room_for_newcomers(rig: Rig) -> str:
+def idle_connections_make_room_for_newcomers(rig: AttackRig) -> str:
     """400 addresses keep an idle connection where `connections` is 100: the oldest idle ones end.
 
     Each newcomer must get a response."""
@@ -128,7 +128,7 @@ def idle_connections_make_room_for_newcomers(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def endless_heads_end_at_head_bytes(rig: Rig) -> str:
+def endless_heads_end_at_head_bytes(rig: AttackRig) -> str:
     """20 clients send endless heads: each ends after at most 16 MiB, most of them in the buffers of the
     kernel: `head_bytes` is 32 KiB, and `linger_time` reads 1 MiB.
 
@@ -138,7 +138,7 @@ def endless_heads_end_at_head_bytes(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def costly_chunks_end_the_request(rig: Rig) -> str:
+def costly_chunks_end_the_request(rig: AttackRig) -> str:
     """20 clients send bodies in chunks of one byte with an extension of 200: each ends after at most 16 MiB.
 
     Memory grows by less than 16 MiB, and a file must be served meanwhile."""
@@ -149,7 +149,7 @@ def costly_chunks_end_the_request(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def requests_are_not_read_while_responses_wait(rig: Rig) -> str:
+def requests_are_not_read_while_responses_wait(rig: AttackRig) -> str:
     """20 clients send requests and read no response: the server stops reading each after at most 16 MiB, most of them in the
     buffers of the kernel.
 
@@ -177,7 +177,7 @@ def requests_are_not_read_while_responses_wait(rig: Rig) -> str:
 
 
 @attack(undefended=None)
-def ranges_amplify_nothing(rig: Rig) -> str:
+def ranges_amplify_nothing(rig: AttackRig) -> str:
     """A request names 1,000 overlapping ranges of a file of 4 MiB: the response is at most the file.
 
     The file must arrive whole."""
@@ -185,13 +185,13 @@ def ranges_amplify_nothing(rig: Rig) -> str:
     server.file("ranges.bin", 4 * MIB)
     with server.innocent() as innocent:
         ranges = "bytes=" + ",".join(f"{number}-" for number in range(1000))
-        status, body, _ = ask(server, "GET", "/ranges.bin", fields={"Range": ranges})
+        status, body, _ = server.ask("/ranges.bin", fields={"Range": ranges})
     if status != 200 or len(body) != 4 * MIB:
         raise Fault(f"1,000 ranges: {status} with {len(body)} bytes")
     return f"{status} with {len(body)} bytes; {innocent}"
 
 
-def endless(rig: Rig, server, head: bytes, piece: bytes, limit: int = BUFFERS) -> str:
+def endless(rig: AttackRig, server, head: bytes, piece: bytes, limit: int = BUFFERS) -> str:
     """Sends `head`, then `piece` endlessly, on 20 connections in turn."""
     before = server.anonymous_bytes()
     batch, most = piece * (256 * KIB // len(piece)), 0

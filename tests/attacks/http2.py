@@ -8,7 +8,8 @@ import select
 import struct
 import time
 
-from rig import KIB, MIB, PATIENCE, STAND_IN, TOKEN, Fault, Rig, ask, attack, expect, ready
+from attackers import STAND_IN, AttackRig, attack, expect, wait_for_ends
+from rig import BEARER, KIB, MIB, PATIENCE, TOKEN, Fault, ready
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 7, 8, 9
 ACK = END_STREAM = 1
@@ -63,7 +64,7 @@ class H2:
                  initial_window: int | None = None):
         self.rig = server.rig
         self.socket = server.connect(source, receive_bytes=receive_bytes)
-        self.bytes, self.heads, self.bodies, self.resets = b"", {}, {}, {}
+        self.heads, self.bodies, self.resets = {}, {}, {}
         self.ended: set[int] = set()
         self.pongs, self.goaway, self.over = 0, None, False
         values = struct.pack(">HI", INITIAL_WINDOW_SIZE, initial_window) if initial_window is not None else b""
@@ -79,17 +80,12 @@ class H2:
 
     def read(self, wait: float = 0.0) -> None:
         """Takes the frames that have arrived."""
+        received = self.socket.received
         while not self.over and ready([self.socket], wait):
-            try:
-                piece = self.socket.recv(1 << 18)
-            except ConnectionError:
-                piece = b""
-            self.over = not piece
-            self.bytes, wait = self.bytes + piece, 0.0
-            while len(self.bytes) >= 9 and len(self.bytes) >= (end := 9 + int.from_bytes(self.bytes[:3], "big")):
-                kind, flags, stream = struct.unpack(">BBI", self.bytes[3:9])
-                payload, self.bytes = self.bytes[9:end], self.bytes[end:]
-                self._frame(kind, flags, stream & 0x7fffffff, payload)
+            self.over, wait = not self.socket.more("a frame"), 0.0
+            while len(received) >= 9 and len(received) >= (end := 9 + int.from_bytes(received[:3], "big")):
+                kind, flags, stream = struct.unpack(">BBI", received[3:9])
+                self._frame(kind, flags, stream & 0x7fffffff, self.socket.take(end)[9:])
 
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == HEADERS:
@@ -136,11 +132,12 @@ def flood(client: H2, frames, bytes_max: int = 64 * MIB) -> int:
     """Sends these batches until the server ends the connection; returns the number of batches sent."""
     client.socket.setblocking(False)
     count = sent = 0
+    deadline = time.monotonic() + client.rig.patience
     for batch in frames:
         while batch:
             if client.is_ending():
                 return count
-            if sent > bytes_max:
+            if sent > bytes_max or time.monotonic() > deadline:
                 raise Fault(f"a flood of {sent} bytes does not end the connection")
             if not ready([client.socket], 0.05, select.POLLOUT):
                 continue
@@ -154,7 +151,7 @@ def flood(client: H2, frames, bytes_max: int = 64 * MIB) -> int:
     return count
 
 
-def shut_windows(rig: Rig, server, connections: int, path: str, fields: dict | None = None) -> str:
+def shut_windows(rig: AttackRig, server, connections: int, path: str, fields: dict | None = None) -> str:
     """Opens `connections` × 128 streams with a window of 0 for a path, and judges the memory that they hold."""
     before = server.anonymous_bytes()
     with server.innocent(push=True) as innocent:
@@ -184,7 +181,7 @@ def shut_windows(rig: Rig, server, connections: int, path: str, fields: dict | N
 
 
 @attack()
-def shut_windows_of_large_files_hold_little_memory(rig: Rig) -> str:
+def shut_windows_of_large_files_hold_little_memory(rig: AttackRig) -> str:
     """60 connections request a file of 1 MiB 128 times, with a window of 0: memory grows by less than 64 MiB and 8 KiB a
     stream.
 
@@ -195,7 +192,7 @@ def shut_windows_of_large_files_hold_little_memory(rig: Rig) -> str:
 
 
 @attack()
-def shut_windows_of_small_files_hold_little_memory(rig: Rig) -> str:
+def shut_windows_of_small_files_hold_little_memory(rig: AttackRig) -> str:
     """30 connections request a file of 30 KiB 128 times, with a window of 0: memory grows by less than 64 MiB and 8 KiB a
     stream.
 
@@ -206,20 +203,19 @@ def shut_windows_of_small_files_hold_little_memory(rig: Rig) -> str:
 
 
 @attack()
-def shut_windows_of_event_streams_hold_little_memory(rig: Rig) -> str:
+def shut_windows_of_event_streams_hold_little_memory(rig: AttackRig) -> str:
     """20 connections open 128 event streams on a channel with 1 MiB of history, with a window of 0: memory grows by less
     than 64 MiB and 8 KiB a stream.
 
     A file and channels must be served meanwhile."""
     server = rig.server({"push": {"admission": "off"}})
     for number in range(32):
-        expect(ask(server, "POST", "/push/history", f"{number}" + "x" * 30_000, {"Authorization": f"Bearer {TOKEN}"}), 201,
-               None, "a publish")
+        expect(server.ask("/push/history", "POST", f"{number}" + "x" * 30_000, BEARER), 201, None, "a publish")
     return shut_windows(rig, server, 20, "/push/history?since=all", {"accept": "text/event-stream"})
 
 
 @attack(undefended=STAND_IN)
-def rapid_reset_ends_the_connection(rig: Rig) -> str:
+def rapid_reset_ends_the_connection(rig: AttackRig) -> str:
     """A client opens and resets streams endlessly (CVE-2023-44487): its connection ends within 20,000.
 
     A file must be served meanwhile, and a stream of another connection."""
@@ -228,7 +224,7 @@ def rapid_reset_ends_the_connection(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def resets_provoked_from_the_server_end_the_connection(rig: Rig) -> str:
+def resets_provoked_from_the_server_end_the_connection(rig: AttackRig) -> str:
     """A client makes the server reset streams endlessly, by window updates of 0 (CVE-2025-8671): its connection ends
     within 20,000.
 
@@ -238,7 +234,7 @@ def resets_provoked_from_the_server_end_the_connection(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def control_frames_end_the_connection(rig: Rig) -> str:
+def control_frames_end_the_connection(rig: AttackRig) -> str:
     """A client sends 200,000 frames of PING, SETTINGS, WINDOW_UPDATE, PRIORITY or an unknown type: its connection ends.
 
     A file must be served meanwhile, and a stream of another connection."""
@@ -248,7 +244,7 @@ def control_frames_end_the_connection(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def empty_data_ends_the_connection(rig: Rig) -> str:
+def empty_data_ends_the_connection(rig: AttackRig) -> str:
     """A client sends 200,000 frames of DATA without content on an open stream: its connection ends.
 
     A file must be served meanwhile, and a stream of another connection."""
@@ -258,7 +254,7 @@ def empty_data_ends_the_connection(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def endless_continuation_ends_the_connection(rig: Rig) -> str:
+def endless_continuation_ends_the_connection(rig: AttackRig) -> str:
     """A client continues a head endlessly (CVE-2024-27316), empty or with fields: its connection ends within 20 MiB.
 
     Memory grows by less than 8 MiB. A file must be served meanwhile, and a stream of another connection."""
@@ -270,7 +266,7 @@ def endless_continuation_ends_the_connection(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def expanding_heads_end_the_connection(rig: Rig) -> str:
+def expanding_heads_end_the_connection(rig: AttackRig) -> str:
     """A client names a field of 3,000 bytes by one byte, 16,000 times per head: its connection ends within 100 heads.
 
     Memory grows by less than 8 MiB. A file must be served meanwhile, and a stream of another connection."""
@@ -281,14 +277,14 @@ def expanding_heads_end_the_connection(rig: Rig) -> str:
 
 
 @attack(undefended=STAND_IN)
-def windows_of_a_byte_end_the_connection(rig: Rig) -> str:
+def windows_of_a_byte_end_the_connection(rig: AttackRig) -> str:
     """A client opens its window byte by byte (CVE-2019-9511), 200,000 times: its connection ends.
 
     A file must be served meanwhile, and a stream of another connection."""
     return flooded(rig, lambda: (window(1, 1) * 100 for _ in range(2000)), 100, get(1, "/page.bin"), initial_window=0)
 
 
-def flooded(rig: Rig, frames, frames_per_batch: int, first: bytes = b"", **client_options) -> str:
+def flooded(rig: AttackRig, frames, frames_per_batch: int, first: bytes = b"", **client_options) -> str:
     """Sends a flood, and judges its end, the memory of the server and the service of the others."""
     server = rig.server()
     server.file("page.bin", MIB)
@@ -308,7 +304,7 @@ def flooded(rig: Rig, frames, frames_per_batch: int, first: bytes = b"", **clien
 
 
 @attack(undefended={"limits": {"streams": 100_000}})
-def streams_beyond_the_limit_are_refused(rig: Rig) -> str:
+def streams_beyond_the_limit_are_refused(rig: AttackRig) -> str:
     """A client opens 1,000 event streams on a connection where `streams` is 128: at most 128 are open, and the others are
     refused, or the connection ends.
 
@@ -327,7 +323,7 @@ def streams_beyond_the_limit_are_refused(rig: Rig) -> str:
 
 
 @attack(undefended={"limits": {"head_time": "1h", "idle_time": "1h"}})
-def unfinished_heads_end_by_head_time(rig: Rig) -> str:
+def unfinished_heads_end_by_head_time(rig: AttackRig) -> str:
     """200 connections send nothing after the preface, or a head byte by byte while an event stream is open: each ends after
     `head_time`.
 
@@ -338,18 +334,17 @@ def unfinished_heads_end_by_head_time(rig: Rig) -> str:
         slow = [H2(server) for _ in range(100)]
         for client in slow:
             client.send(get(1, "/push/slow", {"accept": "text/event-stream"}) + frame(HEADERS, END_STREAM, 3, b"\x82"))
-        rest, deadline = silent + slow, time.monotonic() + rig.patience
-        while rest := [client for client in rest if not client.is_ending()]:
-            if time.monotonic() > deadline:
-                raise Fault(f"{len(rest)} of 200 connections without a complete head are open")
+
+        def continue_heads(rest: list[H2]) -> None:
             for client in set(rest).intersection(slow):
                 client.send(frame(CONTINUATION, 0, 3, b"\x86"))
-            time.sleep(0.3)
+
+        wait_for_ends(rig, silent + slow, "connections without a complete head", continue_heads, H2.is_ending, pause=0.3)
     return f"200 of 200 ended; {innocent}"
 
 
 @attack(long=True, undefended={"limits": {"body_rate": "1B/s"}})
-def slow_bodies_of_streams_end_by_body_rate(rig: Rig) -> str:
+def slow_bodies_of_streams_end_by_body_rate(rig: AttackRig) -> str:
     """20 connections send 20 bodies each, 10 bytes per second: each stream ends, `body_rate` being 240 B/s over 10 s.
 
     A file and channels must be served meanwhile."""
@@ -365,7 +360,7 @@ def slow_bodies_of_streams_end_by_body_rate(rig: Rig) -> str:
 
 
 @attack(long=True, undefended={"limits": {"write_rate": "1B/s"}})
-def narrow_windows_end_by_write_rate(rig: Rig) -> str:
+def narrow_windows_end_by_write_rate(rig: AttackRig) -> str:
     """20 connections request a file 20 times each, and open its window by 10 bytes per second: each stream ends, `write_rate`
     being 240 B/s over 10 s.
 
@@ -381,7 +376,7 @@ def narrow_windows_end_by_write_rate(rig: Rig) -> str:
     return f"400 of 400 ended; {innocent}"
 
 
-def slow_streams(rig: Rig, clients: list[H2], streams: range, name: str, step, pause: float) -> None:
+def slow_streams(rig: AttackRig, clients: list[H2], streams: range, name: str, step, pause: float) -> None:
     """Repeats a step on each stream until the server has ended the stream."""
     deadline = time.monotonic() + rig.patience
     while True:
@@ -399,7 +394,7 @@ def slow_streams(rig: Rig, clients: list[H2], streams: range, name: str, step, p
 
 
 @attack(long=True, undefended={"limits": {"write_rate": "1B/s"}})
-def full_sockets_end_by_write_rate(rig: Rig) -> str:
+def full_sockets_end_by_write_rate(rig: AttackRig) -> str:
     """50 clients with windows of 2 GiB request a file of 64 MiB, and read 4 KiB per second from the socket: each connection
     ends, `write_rate` being 64 KiB/s.
 
@@ -424,7 +419,7 @@ def full_sockets_end_by_write_rate(rig: Rig) -> str:
 
 
 @attack()
-def full_sockets_hold_little_memory(rig: Rig) -> str:
+def full_sockets_hold_little_memory(rig: AttackRig) -> str:
     """200 clients with windows of 2 GiB request a file of 64 MiB, and read nothing from the socket: memory grows by less
     than 64 MiB, 8 KiB a stream and 160 KiB a connection: buffers of the `h2` crate, and one frame beyond its share. Ten
     runs measured 72 to 89 MiB, a server without the shared limit 119 MiB.

@@ -4,7 +4,6 @@
           └─ else a limit on the size of files (RLIMIT_FSIZE): EFBIG, at the end of a file
 """
 import contextlib
-import http.client
 import json
 import os
 import signal
@@ -12,7 +11,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from rig import BEARER, KIB, MIB, PATIENCE, Fault, Rig, ask, attack, expect, request
+from attackers import AttackRig, attack, expect
+from rig import BEARER, KIB, MIB, Fault
 
 CHANNEL = "/push/durable/orders"
 MESSAGE_BYTES = 16 * KIB
@@ -24,7 +24,7 @@ DISK_BYTES = 8 * MIB
 class Disk:
     """A directory of limited size for the state of a server."""
 
-    def __init__(self, rig: Rig):
+    def __init__(self, rig: AttackRig):
         self.path = rig.folder / "state"
         self.path.mkdir()
         self.mounted = os.geteuid() == 0 and not subprocess.run(
@@ -32,7 +32,7 @@ class Disk:
         if self.mounted:
             rig.stack.callback(subprocess.run, ["umount", self.path], check=True)
 
-    def server(self, rig: Rig):
+    def server(self, rig: AttackRig):
         return durable(rig, self.path, file_bytes_max=None if self.mounted else DISK_BYTES, ignore_sigxfsz=not self.mounted)
 
     def fill(self) -> None:
@@ -49,7 +49,7 @@ class Disk:
         server.file_bytes_max = None
 
 
-def durable(rig: Rig, state: Path, log: dict | None = None, **options):
+def durable(rig: AttackRig, state: Path, log: dict | None = None, **options):
     """A server with a durable channel whose history is larger than its disk."""
     rule = {"pattern": "durable/**", "durable": True, "messages": 100_000, "bytes": "128MiB", "age": "1d"}
     return rig.server({"server": {"state_dir": str(state)}, "log": log or {},
@@ -62,7 +62,7 @@ def fill(server, most: int = 4_000) -> list[str]:
     for bytes_ in (MESSAGE_BYTES, KIB, 16):
         while len(kept) < most:
             text = f"{time.monotonic_ns()} ".ljust(bytes_, "x")
-            status, body, _ = ask(server, "POST", CHANNEL, text, BEARER)
+            status, body, _ = server.ask(CHANNEL, "POST", text, BEARER)
             if status in (503, 507):
                 break
             if status != 201:
@@ -75,7 +75,7 @@ def read(server) -> list[str]:
     """All messages of the durable channel, by polls."""
     since, texts = "all", []
     while True:
-        status, body, _ = ask(server, "GET", f"{CHANNEL}?since={since}&as=json&wait=0", None, BEARER)
+        status, body, _ = server.ask(f"{CHANNEL}?since={since}&as=json&wait=0", fields=BEARER)
         if status == 204:
             return texts
         if status != 200:
@@ -88,7 +88,7 @@ def read(server) -> list[str]:
 
 
 @attack()
-def a_delete_on_a_full_disk_keeps_its_word(rig: Rig) -> str:
+def a_delete_on_a_full_disk_keeps_its_word(rig: AttackRig) -> str:
     """Messages and another program fill the disk, then the channel is deleted: either DELETE fails and all messages stay
     readable, or it succeeds, and publishing works again. After a kill and a restart the channel is as the response stated.
 
@@ -104,7 +104,7 @@ def a_delete_on_a_full_disk_keeps_its_word(rig: Rig) -> str:
             text, statuses = "after ".ljust(MESSAGE_BYTES, "y"), []
 
             def published() -> bool:
-                statuses.append(ask(server, "POST", CHANNEL, text, BEARER)[0])
+                statuses.append(server.ask(CHANNEL, "POST", text, BEARER)[0])
                 return statuses[-1] == 201
 
             # The store may need a commit or two before it reuses the space.
@@ -116,7 +116,7 @@ def a_delete_on_a_full_disk_keeps_its_word(rig: Rig) -> str:
 
 
 @attack()
-def a_delete_that_cannot_be_stored_deletes_nothing(rig: Rig) -> str:
+def a_delete_that_cannot_be_stored_deletes_nothing(rig: AttackRig) -> str:
     """The store can write nothing at all when a channel is deleted: DELETE fails, and all messages stay readable, also
     after a kill and a restart.
 
@@ -125,7 +125,7 @@ def a_delete_that_cannot_be_stored_deletes_nothing(rig: Rig) -> str:
     with server.innocent(push=True) as innocent:
         kept = [f"{number} ".ljust(MESSAGE_BYTES, "x") for number in range(20)]
         for text in kept:
-            expect(ask(server, "POST", CHANNEL, text, BEARER), 201, None, "a durable publish")
+            expect(server.ask(CHANNEL, "POST", text, BEARER), 201, None, "a durable publish")
         server.limit_files(4 * KIB)
         status, due = deleted(server, kept)
         if status == 204:
@@ -137,7 +137,7 @@ def a_delete_that_cannot_be_stored_deletes_nothing(rig: Rig) -> str:
 
 def deleted(server, kept: list[str]) -> tuple[int, list[str]]:
     """Deletes the channel. Returns (the status, the messages that must be readable afterwards)."""
-    status, body, _ = ask(server, "DELETE", CHANNEL, None, BEARER)
+    status, body, _ = server.ask(CHANNEL, "DELETE", fields=BEARER)
     server.alive()
     if status != 204 and status < 500:
         raise Fault(f"DELETE got {status} {body[:200]!r}")
@@ -158,14 +158,14 @@ def restarted(server, due: list[str], status: int, between) -> None:
 
 
 @attack()
-def a_limit_on_the_store_does_not_end_the_process(rig: Rig) -> str:
+def a_limit_on_the_store_does_not_end_the_process(rig: AttackRig) -> str:
     """The store reaches a limit on the size of files (RLIMIT_FSIZE), with SIGXFSZ at its default.
 
     The process must live, serve files and other channels, and store messages again once the limit is lifted."""
     state = rig.folder / "state"
     server = durable(rig, state)
     with server.innocent(push=True) as innocent:
-        expect(ask(server, "POST", CHANNEL, "first", BEARER), 201, None, "a durable publish")
+        expect(server.ask(CHANNEL, "POST", "first", BEARER), 201, None, "a durable publish")
         server.limit_files(max(path.stat().st_size for path in state.rglob("*") if path.is_file()))
         kept = fill(server)
         server.alive()
@@ -174,7 +174,7 @@ def a_limit_on_the_store_does_not_end_the_process(rig: Rig) -> str:
         statuses = []
 
         def published() -> bool:
-            statuses.append(ask(server, "POST", CHANNEL, "last", BEARER)[0])
+            statuses.append(server.ask(CHANNEL, "POST", "last", BEARER)[0])
             return statuses[-1] == 201
 
         rig.until(published, f"publishing fails although the limit was lifted: {statuses[:3]}")
@@ -183,7 +183,7 @@ def a_limit_on_the_store_does_not_end_the_process(rig: Rig) -> str:
 
 
 @attack()
-def a_limit_on_the_access_log_does_not_end_the_process(rig: Rig) -> str:
+def a_limit_on_the_access_log_does_not_end_the_process(rig: AttackRig) -> str:
     """The access log reaches a limit on the size of files (RLIMIT_FSIZE) of 64 KiB, with SIGXFSZ at its default.
 
     The process must live and serve files and channels, and the log must take lines again once the limit is lifted."""
@@ -191,20 +191,16 @@ def a_limit_on_the_access_log_does_not_end_the_process(rig: Rig) -> str:
     server = rig.server({"log": {"access": str(log)}})
     with server.innocent(push=True) as innocent:
         server.limit_files(limit)
-        client = rig.keep(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE))
+        client = server.client()
 
         def log_grows(to: int) -> bool:
             for _ in range(20):
-                expect(request(client, "GET", "/small.txt?" + "q" * 1000), 200, None, "a request")
+                expect(client.ask("/small.txt?" + "q" * 1000), 200, None, "a request")
             return log.stat().st_size > to
 
-        try:
-            rig.until(lambda: log_grows(limit - 4 * KIB), "the access log did not reach its limit")
-            log_grows(limit)
-            innocent.served()
-            server.limit_files(DISK_BYTES)
-            rig.until(lambda: log_grows(limit), "the access log does not grow although the limit was lifted")
-        except (ConnectionError, http.client.HTTPException):
-            server.alive()
-            raise
+        rig.until(lambda: log_grows(limit - 4 * KIB), "the access log did not reach its limit")
+        log_grows(limit)
+        innocent.served()
+        server.limit_files(DISK_BYTES)
+        rig.until(lambda: log_grows(limit), "the access log does not grow although the limit was lifted")
     return f"log of {log.stat().st_size // KIB} KiB; {innocent}"

@@ -2,31 +2,26 @@
 import contextlib
 import socket
 import ssl
-import subprocess
 
-from rig import Fault, Rig, SMALL_FILE, attack, connect, drip, wait_for_ends
+from attackers import AttackRig, attack, drip, wait_for_ends
+from rig import LOCALHOST, SMALL_FILE, Connection, Fault, self_signed
 
 # A record of type handshake, 512 bytes long, and the first bytes of a ClientHello in it.
 PARTIAL_HELLO = bytes.fromhex("1603010200" "010001fc0303") + bytes(9)
 
 
-def tls_server(rig: Rig, limits: dict):
+def tls_server(rig: AttackRig, limits: dict):
     """A server with a self-signed certificate."""
-    key, certificate = rig.folder / "key.pem", rig.folder / "cert.pem"
-    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
-                           "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out",
-                           certificate], capture_output=True, text=True)
-    if made.returncode:
-        raise Fault(f"openssl: {made.stderr}")
-    listen = {"address": "127.0.0.1:0", "tls": {"cert": str(certificate), "key": str(key)}}
-    return rig.server({"server": {"listen": listen}, "limits": limits}), certificate
+    files = self_signed(rig.folder, "localhost", LOCALHOST)
+    listen = {"address": "127.0.0.1:0", "tls": files}
+    return rig.server({"server": {"listen": listen}, "limits": limits}), files["cert"]
 
 
 def innocent_handshake(server, certificate, source: str) -> str:
     """Reads a file by TLS on a new connection; returns the negotiated version."""
-    context = ssl.create_default_context(cafile=str(certificate))
+    context = ssl.create_default_context(cafile=certificate)
     try:
-        with contextlib.closing(context.wrap_socket(connect(server.port, source), server_hostname="localhost")) as client:
+        with contextlib.closing(context.wrap_socket(Connection(server.port, source), server_hostname="localhost")) as client:
             client.sendall(b"GET /small.txt HTTP/1.0\r\nHost: localhost\r\n\r\n")
             response = b"".join(iter(lambda: client.recv(4096), b""))
             if not response.endswith(SMALL_FILE):
@@ -46,7 +41,7 @@ def partial_hellos(server, count: int) -> list[socket.socket]:
 
 
 @attack()
-def partial_hellos_do_not_block_tls(rig: Rig) -> str:
+def partial_hellos_do_not_block_tls(rig: AttackRig) -> str:
     """2,500 connections send the first 20 bytes of a ClientHello, and reconnect when they are closed: more than the
     1,024 `handshakes` of each of two workers.
 
@@ -63,7 +58,7 @@ def partial_hellos_do_not_block_tls(rig: Rig) -> str:
 
 
 @attack(undefended={"limits": {"handshake_time": "1h", "head_time": "1h"}})
-def unfinished_handshakes_end_by_handshake_time(rig: Rig) -> str:
+def unfinished_handshakes_end_by_handshake_time(rig: AttackRig) -> str:
     """200 connections send a ClientHello byte by byte: each ends after `handshake_time`.
 
     A handshake of another client must succeed, with a file."""

@@ -8,8 +8,8 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from admin import API, NOBODY, PROBLEM, AdminClient, Answer, Console, ConsoleLab, Login
-from harness import case, require
+from admin import API, NOBODY, PROBLEM, AdminClient, Answer, Console, ConsoleRig, Login
+from rig import case, require
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 FOREIGN = "http://evil.example"
@@ -57,7 +57,7 @@ class Operation:
 
 
 def operations(server: Console) -> list[Operation]:
-    document = server.ask("GET", "/openapi.json").json()
+    document = server.call("GET", "/openapi.json").json()
     return [Operation(method.upper(), path, facts, document["components"]["schemas"])
             for path, item in document["paths"].items() for method, facts in item.items() if method != "parameters"]
 
@@ -96,7 +96,7 @@ class Cast:
 
 def cast(server: Console) -> Cast:
     ended = server.log_in("ann")
-    answer = server.ask("DELETE", "/session", login=ended)
+    answer = server.call("DELETE", "/session", login=ended)
     require(answer.status == 204, f"no log-out: {answer}")
     return Cast(server.admin, server.operator, server.log_in("ann"), server.log_in("ann"), server.log_in("ben"), ended)
 
@@ -189,7 +189,7 @@ def complaint_of(answer: Answer, op: Operation, secrets: list[str]) -> str:
     return ""
 
 
-def judged(lab: ConsoleLab, complaints: dict[str, str], count: int, text: str) -> str:
+def judged(lab: ConsoleRig, complaints: dict[str, str], count: int, text: str) -> str:
     """Requires no complaint. With a planted fault every check must have one."""
     if lab.planted:
         missed = count - len(complaints)
@@ -200,7 +200,7 @@ def judged(lab: ConsoleLab, complaints: dict[str, str], count: int, text: str) -
 
 
 @case()
-def a_request_without_rights_is_rejected_and_changes_nothing(lab: ConsoleLab) -> str:
+def a_request_without_rights_is_rejected_and_changes_nothing(lab: ConsoleRig) -> str:
     """Each operation rejects each attack with its status and problem. Audit, level, files and channels remain. GET /session is
     open, and returns no role. Fault: the requests have the token instead."""
     server = lab.console()
@@ -235,7 +235,7 @@ def a_request_without_rights_is_rejected_and_changes_nothing(lab: ConsoleLab) ->
 
 
 @case()
-def a_request_with_rights_is_granted(lab: ConsoleLab) -> str:
+def a_request_with_rights_is_granted(lab: ConsoleRig) -> str:
     """Each operation passes the token, the token in the query of a GET, a session with its CSRF token, and the least role; the
     response is described. Fault: the requests have no credentials."""
     server = lab.console()
@@ -268,7 +268,7 @@ def a_request_with_rights_is_granted(lab: ConsoleLab) -> str:
 
 
 @case()
-def each_path_has_only_the_methods_of_its_description(lab: ConsoleLab) -> str:
+def each_path_has_only_the_methods_of_its_description(lab: ConsoleRig) -> str:
     """Another method is a 405 with the right Allow, also for OPTIONS; a preflight of a foreign page is a 403. HEAD is a GET without
     content. TRACE and unknown methods never reach the console. Fault: the methods of the description are sent."""
     server = lab.console()
@@ -306,7 +306,7 @@ def each_path_has_only_the_methods_of_its_description(lab: ConsoleLab) -> str:
 
 
 @case()
-def a_public_listener_serves_no_path_of_the_console(lab: ConsoleLab) -> str:
+def a_public_listener_serves_no_path_of_the_console(lab: ConsoleRig) -> str:
     """Paths of the API and the pages get the same response as a missing file, even with the token, and change nothing.
     Fault: the requests go to the admin listener."""
     server = lab.console()

@@ -1,7 +1,7 @@
 """Servers with a console, and clients of their API.
 
-    ConsoleLab.console ─► Console  an `encke serve` with a token, users of both roles, and a settings file that may be edited
-                             ├─ ask       one request, with the credentials of a Login or none
+    ConsoleRig.console ─► Console  an `encke serve` with a token, users of both roles, and a settings file that may be edited
+                             ├─ call      one request, with the credentials of a Login or none
                              ├─ log_in    ─► Login: cookie and CSRF token
                              ├─ page      ─► Page: an event stream
                              └─ state     what a rejected request must leave unchanged
@@ -9,16 +9,11 @@
 import contextlib
 import json
 import re
-import signal
-import sys
 import time
 import urllib.parse
 from dataclasses import dataclass
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gateway"))
-
-from harness import Client, Fault, Lab, Response, Server, connect, merged, read_head, require  # noqa: E402
+from rig import RELOADED, Client, Fault, Response, Rig, Server, merged, require
 
 PASSWORD = "correct horse battery"
 # Hash of PASSWORD: bcrypt with the smallest cost, because a debug binary computes it.
@@ -28,18 +23,13 @@ NOT_LIMITED = 1_000_000
 # How the audit marks a request with a wrong token.
 WRONG_TOKEN = " with a wrong token: "
 API = "/api/v1"
-EVENT_STREAM = "text/event-stream"
 PROBLEM = "application/problem+json"
 
 
-@dataclass
-class ConsoleLab(Lab):
-    def console(self, settings: dict | None = None, **options) -> "Console":
+class ConsoleRig(Rig):
+    def console(self, settings: dict | None = None) -> "Console":
         """Starts a server whose log-ins are not limited, with these settings on top."""
-        server = Console(self, settings or {}, **options)
-        self.stack.callback(server.stop)
-        server.start()
-        return server
+        return self.started(Console(self, settings or {}))
 
 
 @dataclass(frozen=True)
@@ -64,11 +54,12 @@ NOBODY = Login()
 
 
 class Console(Server):
-    def __init__(self, lab: ConsoleLab, settings: dict):
+    def __init__(self, lab: ConsoleRig, settings: dict):
         # A secret that no other text contains.
-        self.token = f"admin-{lab.chance.randbytes(8).hex()}"
-        own = {"server": {"admin": {"token": self.token}}, "console": {"edit": True, "attempts": NOT_LIMITED, "user": USERS}}
+        token = f"admin-{lab.chance.randbytes(8).hex()}"
+        own = {"server": {"admin": {"token": token}}, "console": {"edit": True, "attempts": NOT_LIMITED, "user": USERS}}
         super().__init__(lab, merged(own, settings))
+        self.token = token
         self.operator = Login(bearer=self.token)
 
     @property
@@ -76,44 +67,33 @@ class Console(Server):
         return f"127.0.0.1:{self.admin}"
 
     def client(self, source: str = "127.0.0.1", port: int | None = None) -> "AdminClient":
-        """A client of the admin listener, or of another one."""
+        """A client of the admin listener, or of another port."""
         return self.rig.keep(AdminClient(self, source, port))
 
-    def ask(self, method: str, path: str, body: object = None, login: Login = NOBODY, fields: dict | None = None,
-            source: str = "127.0.0.1") -> "Answer":
+    def call(self, method: str, path: str, body: object = None, login: Login = NOBODY, fields: dict | None = None,
+             source: str = "127.0.0.1") -> "Answer":
         """One request of the API on a connection of its own."""
         with contextlib.closing(AdminClient(self, source)) as client:
             return client.call(method, path, body, login, fields)
 
     def get(self, path: str, login: Login | None = None) -> dict:
         """The object of a resource, read with the token unless there is a log-in."""
-        answer = self.ask("GET", path, login=login or self.operator)
+        answer = self.call("GET", path, login=login or self.operator)
         require(answer.status == 200, f"GET {path}: {answer}")
         return answer.json()
 
     def log_in(self, user: str = "ann", password: str = PASSWORD, source: str = "127.0.0.1") -> Login:
-        answer = self.ask("POST", "/session", {"user": user, "password": password}, source=source)
+        answer = self.call("POST", "/session", {"user": user, "password": password}, source=source)
         require(answer.status == 201, f"{user} could not log in: {answer}")
         return answer.login()
 
     def login_token(self) -> str:
-        answer = self.ask("POST", "/session/token", login=self.operator)
+        answer = self.call("POST", "/session/token", login=self.operator)
         require(answer.status == 201, f"no one-time token: {answer}")
         return answer.json()["token"]
 
     def page(self, *watches: str, every_ms: int = 250, login: Login | None = None, receive_bytes: int | None = None) -> "Page":
         return self.rig.keep(Page(self, watches, every_ms, login or self.operator, receive_bytes))
-
-    def reload(self, settings: dict) -> None:
-        """Replaces keys of the settings file, and waits until they are in use."""
-        before = self.log_text().count("settings reloaded")
-        self.settings = merged(self.settings, settings)
-        self.write_settings()
-        self.process.send_signal(signal.SIGHUP)
-        self.rig.until(lambda: self.log_text().count("settings reloaded") > before, f"no reload: {self.log_text()[-400:]}")
-        if "tls" not in self.settings["server"]["admin"]:
-            # Each worker takes part in this list after it has taken the new settings.
-            self.get("/lists/connections?limit=1")
 
     def state(self) -> dict[str, object]:
         """The state that a rejected request must not change."""
@@ -123,37 +103,10 @@ class Console(Server):
         audit = [line for line in self.log_text().splitlines() if "console: " in line and WRONG_TOKEN not in line]
         return {"audit": audit, "level": self.get("/log/level"), "files": files,
                 "channels": [row["channel"] for row in self.get("/lists/channels")["rows"]],
-                "log": [line for line in self.log_text().splitlines() if "settings reloaded" in line]}
-
-
-class AdminClient(Client):
-    def __init__(self, server: Console, source: str = "127.0.0.1", port: int | None = None):
-        super().__init__(server, port or server.admin, source)
-        self.server = server
-
-    def call(self, method: str, path: str, body: object = None, login: Login = NOBODY, fields: dict | None = None) -> "Answer":
-        """One request below /api/v1. A body that is not bytes is sent as JSON. The content of an event stream is not read."""
-        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        fields = {**({} if body is None else {"Content-Type": "application/json"}), **login.fields(self.port, method), **(fields or {})}
-        return self.ask(API + path, method, content, fields)
-
-    def ask(self, target: str, method: str = "GET", body: bytes | None = None, fields: dict | None = None) -> "Answer":
-        try:
-            self.request(method, target, body, fields or {})
-            response = self.getresponse()
-            if response.headers.get_content_type() == EVENT_STREAM:
-                self.close()
-                return Answer(response.status, b"", response.headers)
-            return Answer(response.status, response.read(), response.headers)
-        except OSError as error:
-            self.server.alive()
-            raise Fault(f"{method} {target}: {error!r}") from None
+                "log": [line for line in self.log_text().splitlines() if RELOADED in line]}
 
 
 class Answer(Response):
-    def json(self) -> dict:
-        return json.loads(self.body)
-
     def login(self) -> Login:
         """The session that the response opened."""
         cookie = re.match(r"encke_session_\d+=(\w+);", self.fields["Set-Cookie"])
@@ -172,6 +125,18 @@ class Answer(Response):
         return ""
 
 
+class AdminClient(Client):
+    reply = Answer
+
+    def __init__(self, server: Console, source: str = "127.0.0.1", port: int | None = None):
+        super().__init__(server, source, port or server.admin)
+
+    def call(self, method: str, path: str, body: object = None, login: Login = NOBODY, fields: dict | None = None) -> "Answer":
+        """One request below /api/v1. A body that is not bytes is sent as JSON. The content of an event stream is not read."""
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        json_type = {} if body is None else {"Content-Type": "application/json"}
+        return self.ask(API + path, method, content, {**json_type, **login.fields(self.port, method), **(fields or {})})
+
 
 class Page:
     """An event stream of a page."""
@@ -179,30 +144,21 @@ class Page:
     def __init__(self, server: Console, watches: tuple[str, ...], every_ms: int, login: Login, receive_bytes: int | None = None):
         query = urllib.parse.urlencode([*(("watch", watch) for watch in watches), ("every", every_ms)])
         fields = "".join(f"{name}: {value}\r\n" for name, value in login.fields(server.admin).items())
-        self.patience = server.rig.patience
-        self.socket = connect(server.admin, receive_bytes=receive_bytes)
-        self.socket.settimeout(self.patience)
+        self.patience, self.socket = server.patience, server.rig.connect(server.admin, receive_bytes=receive_bytes)
         # In HTTP/1.0 a stream is not cut into chunks.
-        self.socket.sendall(f"GET {API}/live?{query} HTTP/1.0\r\nHost: {server.host}\r\n{fields}\r\n".encode())
-        head, self.rest = read_head(self.socket)
-        self.status = int(head.split()[1])
+        self.socket.request(f"{API}/live?{query}", fields=fields, version="1.0", host=server.host)
+        self.status = int(self.socket.head().split()[1])
 
     def close(self) -> None:
         self.socket.close()
 
     def next(self) -> tuple[str, dict] | None:
         """Waits for an event. Returns its name and data; None at the end of the stream."""
-        while b"\n\n" not in self.rest:
-            try:
-                piece = self.socket.recv(1 << 18)
-            except TimeoutError:
-                raise Fault("a page received no event") from None
-            except ConnectionError as error:
-                raise Fault(f"the stream of a page broke: {error!r}") from None
-            if not piece:
+        while b"\n\n" not in self.socket.received:
+            if not self.socket.more("an event of a page"):
+                require(not self.socket.was_reset, "the stream of a page broke")
                 return None
-            self.rest += piece
-        text, _, self.rest = self.rest.partition(b"\n\n")
+        text = self.socket.until(b"\n\n")[:-2]
         if text == b":":
             return self.next()
         fields = dict(line.split(": ", 1) for line in text.decode().split("\n"))

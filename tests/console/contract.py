@@ -5,8 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from admin import API, Console, ConsoleLab, Login
-from harness import KIB, PATIENCE, VENV, Fault, case, require
+from admin import API, Console, ConsoleRig, Login
+from rig import KIB, PATIENCE, VENV, Fault, case, require
 
 SCHEMATHESIS = VENV.parent.parent / "console-venv/bin/schemathesis"
 CONFIG = Path(__file__).resolve().parent / "schemathesis.toml"
@@ -21,7 +21,7 @@ EDITING = ["patchSettings", "putSettingsFile", "postSettingsHistoryNumberRestore
 EXAMPLES = {"basic": 5, "whole": 8, "full": 500}
 
 
-def run(lab: ConsoleLab, server: Console, login: Login, document: Path, choice: list[str], examples: int) -> str:
+def run(lab: ConsoleRig, server: Console, login: Login, document: Path, choice: list[str], examples: int) -> str:
     """Runs schemathesis with the operations of a choice. Returns its report of failures; empty if there is none."""
     fields = [f"{name}: {value}" for name, value in login.fields(server.admin, "POST").items()]
     command = [SCHEMATHESIS, "--config-file", CONFIG, "run", document, "--url", f"http://{server.host}{API}", "--no-color",
@@ -68,14 +68,14 @@ def faulty_documents(document: dict):
             "valid data that is rejected": ("getHistory", changed(accept_less))}
 
 
-def start(lab: ConsoleLab, user: str) -> tuple[Console, Login]:
+def start(lab: ConsoleRig, user: str) -> tuple[Console, Login]:
     """A server, and the credentials of a user."""
     server = lab.console()
     return server, {"token": lambda: server.operator, "session": lambda: server.log_in("ann"), "view": lambda: server.log_in("ben")}[user]()
 
 
 @case(basic=(), more=("token", "session", "view"))
-def the_server_is_as_its_description_says(lab: ConsoleLab, user: str) -> str:
+def the_server_is_as_its_description_says(lab: ConsoleRig, user: str) -> str:
     """Generated requests, valid and invalid, get no 5xx, and only the statuses, content types and schemas that the description has;
     valid data is accepted, invalid data rejected. Fault: the description is changed, in four ways in turn."""
     require(SCHEMATHESIS.exists(), f"{SCHEMATHESIS} is missing: .ci/need console-venv")
@@ -84,7 +84,7 @@ def the_server_is_as_its_description_says(lab: ConsoleLab, user: str) -> str:
     if user != "token":
         # The operation ends the session of all later requests; logins.py tests it.
         excluded.append("deleteSession")
-    document = server.ask("GET", "/openapi.json").json()
+    document = server.call("GET", "/openapi.json").json()
     path = lab.path("openapi.json")
     if lab.planted:
         for fault, (operation, faulty) in faulty_documents(document).items():

@@ -5,8 +5,8 @@ import signal
 import time
 from pathlib import Path
 
-from admin import Console, ConsoleLab, Page
-from harness import KIB, MIB, at_once, case, connect, require
+from admin import Console, ConsoleRig, Page
+from rig import KIB, MIB, at_once, case, require
 
 IDLE = 2_000
 PAGES_MAX, LOGS_MAX = 64, 16
@@ -14,7 +14,7 @@ LONGEST_IDLE = "lists/connections?sort=-idle_s&limit=100"
 
 
 def publish(server: Console, channel: str, text: str = "x") -> None:
-    answer = server.ask("POST", "/actions/channels/publish", {"channel": channel, "text": text}, server.operator)
+    answer = server.call("POST", "/actions/channels/publish", {"channel": channel, "text": text}, server.operator)
     require(answer.status == 200, f"publish: {answer}")
 
 
@@ -27,7 +27,7 @@ def raise_file_limit(count: int) -> None:
 def idle_connections(server: Console, count: int) -> list:
     """Connections that have had a response, and are idle."""
     raise_file_limit(count + 512)
-    clients = [server.rig.keep(connect(server.port)) for _ in range(count)]
+    clients = [server.connect() for _ in range(count)]
     for client in clients:
         client.sendall(b"GET /small.txt HTTP/1.1\r\nHost: localhost\r\n\r\n")
     for client in clients:
@@ -36,7 +36,7 @@ def idle_connections(server: Console, count: int) -> list:
 
 
 @case()
-def a_list_of_many_connections_is_live_four_times_per_second(lab: ConsoleLab) -> str:
+def a_list_of_many_connections_is_live_four_times_per_second(lab: ConsoleRig) -> str:
     """With 2,000 open connections a page gets the hundred with the longest idle time, in order, at most four times per second, and
     their changes; a client is served meanwhile. Fault: the page wants twice as many updates."""
     server = lab.console()
@@ -64,7 +64,7 @@ def a_list_of_many_connections_is_live_four_times_per_second(lab: ConsoleLab) ->
 
 
 @case()
-def a_page_that_reads_slowly_gets_the_newest_state_without_a_backlog(lab: ConsoleLab) -> str:
+def a_page_that_reads_slowly_gets_the_newest_state_without_a_backlog(lab: ConsoleRig) -> str:
     """While a page does not read, others get their updates. Then it reads what its socket held, and next the present state; the
     server has kept no backlog. Fault: the page reads all the time."""
     server, updates = lab.console({"push": {"channel": [{"pattern": "**", "messages": 1000}]}}), 24
@@ -101,7 +101,7 @@ def a_page_that_reads_slowly_gets_the_newest_state_without_a_backlog(lab: Consol
 
 
 @case()
-def pages_with_the_same_watch_get_the_same_rows(lab: ConsoleLab) -> str:
+def pages_with_the_same_watch_get_the_same_rows(lab: ConsoleRig) -> str:
     """Two pages, and two watches of a page, get all events, each with its own watch. Fault: the pages watch two channels."""
     server = lab.console()
     publish(server, "a")
@@ -119,14 +119,14 @@ def pages_with_the_same_watch_get_the_same_rows(lab: ConsoleLab) -> str:
 
 
 @case()
-def pages_are_limited(lab: ConsoleLab) -> str:
+def pages_are_limited(lab: ConsoleRig) -> str:
     """The page beyond the 64th gets a 503, until another one is closed; nothing else is limited. Fault: there are
     fewer pages."""
     server = lab.console()
     pages = [server.page("overview") for _ in range(PAGES_MAX - lab.planted)]
     require(all(page.status == 200 for page in pages), [page.status for page in pages])
     require(all(page.next()[0] == "overview" for page in pages), "a page got no event")
-    answer = server.ask("GET", "/live", login=server.operator)
+    answer = server.call("GET", "/live", login=server.operator)
     require(not (why := answer.complaint(503, "/problems/full")), f"a page too many: {why}")
     require(server.get("/overview")["state"] == "serving", "no overview")
     pages.pop().close()
@@ -143,19 +143,19 @@ def pages_are_limited(lab: ConsoleLab) -> str:
 
 
 @case()
-def pages_get_an_end_before_the_server_stops(lab: ConsoleLab) -> str:
+def pages_get_an_end_before_the_server_stops(lab: ConsoleRig) -> str:
     """A drain ends each page with an event, and the process exits at once. Fault: the server is killed."""
     server = lab.console({"server": {"drain_time": "1h"}})
     pages = [server.page(*watches) for watches in (("overview",), ("lists/channels", "log"), ("notices",), ())]
     require(all(page.next() for page in (pages[0], pages[1], pages[3])), "a page got no event")
     began = time.monotonic()
-    server.process.send_signal(signal.SIGKILL if lab.planted else signal.SIGTERM)
+    server.send_signal(signal.SIGKILL if lab.planted else signal.SIGTERM)
     for page in pages:
         page.until(lambda name, _: name == "end", "the stream ended without an end")
         require(page.next() is None, "an event after the end")
-    server.process.wait(lab.patience)
+    status = server.wait()
     took = time.monotonic() - began
-    require(server.process.returncode == 0, f"status {server.process.returncode} after {took:.1f} s")
+    require(status == 0, f"status {status} after {took:.1f} s")
     return f"{len(pages)} pages, {took:.1f} s"
 
 
@@ -176,7 +176,7 @@ def wake_ups_in(server: Console, seconds: float) -> int:
 
 
 @case()
-def closed_pages_cost_nothing(lab: ConsoleLab) -> str:
+def closed_pages_cost_nothing(lab: ConsoleRig) -> str:
     """Without an open page the threads of a server wake as seldom as those of a server without any page so far, even
     with idle connections. Fault: a page stays open."""
     never, closed = lab.console(), lab.console()
@@ -197,7 +197,7 @@ def closed_pages_cost_nothing(lab: ConsoleLab) -> str:
 
 
 @case()
-def the_log_and_the_notices_are_live_with_filters(lab: ConsoleLab) -> str:
+def the_log_and_the_notices_are_live_with_filters(lab: ConsoleRig) -> str:
     """Pages get the requests that match their filter, and lines of standard error, even if the access log is off.
     Fault: the filter is that of the other status."""
     server = lab.console()
@@ -214,7 +214,7 @@ def the_log_and_the_notices_are_live_with_filters(lab: ConsoleLab) -> str:
     seen.clear()
     other.until(lambda name, data: name == "log" and (seen.extend(data["entries"]), len(seen) >= 3)[1], "entries are missing")
     require([entry["status"] for entry in seen] == [200, 404, 404], seen)
-    server.ask("PUT", "/log/level", {"level": "error"}, server.operator)
+    server.call("PUT", "/log/level", {"level": "error"}, server.operator)
     page.until(lambda name, data: name == "notices" and any("/log/level" in notice["text"] for notice in data["notices"]),
                "no notice")
     return "4 and 3 entries"

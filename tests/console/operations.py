@@ -2,8 +2,8 @@
 import json
 import urllib.parse
 
-from admin import Answer, Console, ConsoleLab
-from harness import case, require
+from admin import Answer, Console, ConsoleRig
+from rig import case, require
 from live import publish
 
 # Texts that are nowhere valid as names, and must not harm: no 5xx, no panic.
@@ -29,7 +29,7 @@ def calm(server: Console, answer: Answer, what: str, statuses: tuple[int, ...]) 
 
 
 @case()
-def every_list_sorts_filters_and_selects_by_every_column(lab: ConsoleLab) -> str:
+def every_list_sorts_filters_and_selects_by_every_column(lab: ConsoleRig) -> str:
     """Rows have only the list's columns, at most `limit` of them, in the order of `sort`; `total` counts all; a filter and a cell
     select rows; an unknown column is a 400. Fault: the order of a column is the other one."""
     server = lab.console()
@@ -81,7 +81,7 @@ def every_list_sorts_filters_and_selects_by_every_column(lab: ConsoleLab) -> str
 
 
 @case()
-def every_verb_checks_its_fields(lab: ConsoleLab) -> str:
+def every_verb_checks_its_fields(lab: ConsoleRig) -> str:
     """A verb without a field that it needs, with an unknown field or a value of the wrong shape is a 422 that names the field; a
     valid request is a 200 or a reason. Fault: the wrong values are left out."""
     server = lab.console()
@@ -126,7 +126,7 @@ def every_verb_checks_its_fields(lab: ConsoleLab) -> str:
 
 
 @case()
-def a_live_page_with_an_invalid_watch_is_rejected(lab: ConsoleLab) -> str:
+def a_live_page_with_an_invalid_watch_is_rejected(lab: ConsoleRig) -> str:
     """Unknown subjects, parameters, columns and intervals are a 400 or 404 that names them; no text breaks an event.
     Fault: the watches are valid."""
     server = lab.console()

@@ -4,34 +4,14 @@ import http.client
 import json
 import re
 import ssl
-import subprocess
 import time
 from http.cookies import SimpleCookie
 from pathlib import Path
 
-from admin import API, EVENT_STREAM, PASSWORD, USERS, Answer, Console, ConsoleLab
-from harness import case, require
+from admin import API, PASSWORD, USERS, Answer, Console, ConsoleRig
+from rig import EVENT_STREAM, LOCALHOST, authority, case, require
 
-CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "9"]
-
-
-def openssl(*words: object) -> None:
-    done = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True)
-    require(done.returncode == 0, f"openssl {words}: {done.stderr}")
-
-
-def authority(lab: ConsoleLab) -> Path:
-    """Makes an authority, a certificate for localhost, and client certificates for carl, dora and eve. Returns their directory."""
-    folder = lab.path("certificates")
-    folder.mkdir()
-    openssl("req", "-x509", *CURVE, "-subj", "/CN=authority", "-keyout", folder / "ca.key", "-out", folder / "ca.pem")
-    for name in ("localhost", "carl", "dora", "eve"):
-        openssl("req", *CURVE, "-subj", f"/CN={name}", "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.csr")
-        extensions = folder / f"{name}.ext"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n" if name == "localhost" else "extendedKeyUsage=clientAuth\n")
-        openssl("x509", "-req", "-in", folder / f"{name}.csr", "-CA", folder / "ca.pem", "-CAkey", folder / "ca.key", "-CAcreateserial",
-                "-days", 9, "-extfile", extensions, "-out", folder / f"{name}.pem")
-    return folder
+CLIENT = "extendedKeyUsage=clientAuth"
 
 
 class SecureClient(http.client.HTTPSConnection):
@@ -41,7 +21,7 @@ class SecureClient(http.client.HTTPSConnection):
         context = ssl.create_default_context(cafile=folder / "ca.pem")
         if user:
             context.load_cert_chain(folder / f"{user}.pem", folder / f"{user}.key")
-        super().__init__("localhost", server.admin, timeout=server.rig.patience, context=context)
+        super().__init__("localhost", server.admin, timeout=server.patience, context=context)
 
     def call(self, method: str, path: str, body: object = None, fields: dict | None = None) -> Answer:
         self.request(method, API + path, None if body is None else json.dumps(body), fields or {})
@@ -53,11 +33,12 @@ class SecureClient(http.client.HTTPSConnection):
 
 
 @case()
-def a_client_certificate_is_a_credential_until_a_reload_removes_its_user(lab: ConsoleLab) -> str:
+def a_client_certificate_is_a_credential_until_a_reload_removes_its_user(lab: ConsoleRig) -> str:
     """Over TLS the certificate of a user gives its role; another one of the same authority gives nothing. Changes need the CSRF
     field. A reload that removes the user ends the live page. The cookie is Secure and for this host only. Fault: the reload
     leaves the user."""
-    folder = authority(lab)
+    folder = lab.path("certificates")
+    authority(folder, {"localhost": f"{LOCALHOST},IP:127.0.0.1", "carl": CLIENT, "dora": CLIENT, "eve": CLIENT})
 
     def user(name: str, role: str) -> dict:
         der = ssl.PEM_cert_to_DER_cert((folder / f"{name}.pem").read_text())

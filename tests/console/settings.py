@@ -6,8 +6,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from admin import Console, ConsoleLab
-from harness import Fault, case, require
+from admin import Console, ConsoleRig
+from rig import Fault, case, require
 
 # The calls that open, change and store files on the console's thread, and the signal that requests the reload.
 CALLS = ["openat", "write", "fsync", "renameat2", "rename", "unlink", "fchmod", "mkdir", "kill"]
@@ -16,7 +16,7 @@ BASIC_CALLS = ["fsync", "renameat2"]
 CALLS_MAX = 60
 
 
-def may_trace(lab: ConsoleLab) -> bool:
+def may_trace(lab: ConsoleRig) -> bool:
     return bool(shutil.which("strace")) and not os.system(f"strace -qq -o {lab.path('try')} true 2>/dev/null")
 
 
@@ -28,26 +28,26 @@ def thread_of(server: Console, name: str) -> str:
     return found[0]
 
 
-def edit(lab: ConsoleLab, call: str, number: int) -> tuple[bool, str]:
+def edit(lab: ConsoleRig, call: str, number: int) -> tuple[bool, str]:
     """Kills a new server at a call of an edit. Returns whether it survived, because it makes fewer calls, and which text its file
     has."""
     server = lab.console({"server": {"state_dir": "state"}})
-    file = server.folder / "encke.toml"
+    file = server.settings_file
     old = file.read_text()
     # Several writes.
     new = old + "# " + "x" * 150_000 + "\n"
-    etag = server.ask("GET", "/settings/file", login=server.operator).fields["ETag"]
+    etag = server.call("GET", "/settings/file", login=server.operator).fields["ETag"]
     tracer = subprocess.Popen(
         ["strace", "-o", server.folder / "calls", "-p", thread_of(server, "console"), "-e", f"trace={call}",
          "-e", f"inject={call}:signal=KILL:when={number}"], stderr=subprocess.PIPE, text=True)
     try:
         require("attached" in (said := tracer.stderr.readline()), said)
         try:
-            answer = server.ask("PUT", "/settings/file", {"text": new}, server.operator, {"If-Match": etag})
+            answer = server.call("PUT", "/settings/file", {"text": new}, server.operator, {"If-Match": etag})
             require(answer.status == 200, f"{call} {number}: {answer.status} {answer.body!r}")
             survived = True
         except Fault:
-            if server.process.wait(lab.patience) != -9:
+            if server.wait() != -9:
                 raise
             survived = False
     finally:
@@ -63,14 +63,13 @@ def edit(lab: ConsoleLab, call: str, number: int) -> tuple[bool, str]:
     require(text == old or [content for _, content in stored] == [old, new], f"{call} {number}: a version is lost: {versions}")
     if not survived:
         # The next life reads the file, and edits it in spite of the rests of the last one.
-        server.process = None
         require(subprocess.run([lab.encke, "check", file], capture_output=True, cwd=server.folder).returncode == 0, f"{call} {number}")
     server.stop()
     return survived, "new" if text == new else "old"
 
 
 @case(basic=(None,))
-def a_kill_at_any_system_call_leaves_a_complete_file(lab: ConsoleLab) -> str:
+def a_kill_at_any_system_call_leaves_a_complete_file(lab: ConsoleRig) -> str:
     """The file is the old or the new one, byte for byte, whichever call is the last of its life, and no version is lost. Fault: the
     file is cut."""
     if not may_trace(lab):

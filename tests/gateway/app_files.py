@@ -4,7 +4,8 @@ import shutil
 import urllib.parse
 from pathlib import Path
 
-from harness import KIB, MIB, Fault, Gateway, Lab, case, connect, read_head, require
+from applications import Gateway, Lab
+from rig import KIB, MIB, Fault, case, require
 
 IMAGE_BYTES = 2_397_701
 # Larger than the buffers of the kernel: the response is incomplete as long as its client does not read.
@@ -57,10 +58,8 @@ def the_worker_is_free_before_its_file_is_sent(lab: Lab, app: str) -> str:
     file = lab.file("private/large.jpg", LARGE_BYTES)
     calls = traced(lab) if lab.backend != "uring" else None  # io_uring makes no calls of sendfile(2)
     server = gateway(lab, app, file)
-    slow = lab.keep(connect(server.port, receive_bytes=16 * KIB))
-    slow.sendall(f"GET {sent(app, file)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-    head, rest = read_head(slow)
-    require(b" 200 " in head, head)
+    slow = server.requested(sent(app, file), fields="Connection: close\r\n", receive_bytes=16 * KIB)
+    require(b" 200 " in (head := slow.head()), head)
     # The second request is for a small range: its client is fast. It is served though the first response is not over.
     quick = server.ask(sent(app, file), fields={"Range": "bytes=0-9"})
     require((quick.status, quick.body) == (206, file.read_bytes()[:10]), f"meanwhile: {quick}")
@@ -70,10 +69,8 @@ def the_worker_is_free_before_its_file_is_sent(lab: Lab, app: str) -> str:
         lab.until(lambda: by_sendfile(calls) > 10, "sendfile(2) has sent nothing")
     part = by_sendfile(calls) if calls else 0
     require(not calls or 10 < part < LARGE_BYTES, f"sendfile(2) has sent {part} of {LARGE_BYTES} bytes")
-    content = bytearray(rest)
-    while piece := slow.recv(1 << 20):
-        content += piece
-    require(content == file.read_bytes(), f"{len(content)} bytes of the file differ")
+    content = slow.to_end()
+    require(content == file.read_bytes() and not slow.was_reset, f"{len(content)} bytes of the file differ, or a reset follows")
     by = f", {part // KIB} KiB of it sent by sendfile(2)" if calls else ""
     return f"a response of {LARGE_BYTES // MIB} MiB was open meanwhile{by}"
 
@@ -171,8 +168,7 @@ def named_files_obey_the_rules_of_files(lab: Lab, app: str) -> str:
 def clients_cannot_give_orders_for_files(lab: Lab, app: str) -> str:
     """Fields by which a proxy tells applications where files are, and `Proxy`, never reach the application from a client (rails,
     CVE-2025-61780; httpoxy). Planted: a field that is not in the list."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     orders = ["X-Sendfile-Type", "x-sendfile-TYPE", "X-Accel-Mapping", "X-Accel-Redirect", "x-accel-anything", "Proxy", "PROXY"]
     if lab.planted:
         orders.append("X-Sendfile")

@@ -2,8 +2,8 @@
 import resource
 import socket
 
-from harness import Gateway, Lab, case, connect, read_head, require
-from streams import BINARY, masked_frame
+from applications import Gateway, Lab
+from rig import BINARY, UPGRADE, Connection, case, masked_frame, require
 
 # A tunnel takes two descriptors of its Encke, one of the application, one of this process. With a limit of 20,000 a second Encke is
 # needed for the second half of 10,000.
@@ -11,14 +11,11 @@ GATEWAYS = 2
 RELOADS = 3
 
 
-def opened(lab: Lab, server: Gateway, number: int) -> socket.socket:
+def opened(server: Gateway, number: int) -> Connection:
     """A WebSocket; a hundred addresses share the ports."""
-    client = lab.keep(connect(server.port, f"127.2.0.{number % 100 + 1}"))
-    client.settimeout(lab.patience)
-    client.sendall(b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                   b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-    head, _ = read_head(client)
-    require(b" 101 " in head, f"tunnel {number}: {head!r}")
+    client = server.connect(f"127.2.0.{number % 100 + 1}")
+    client.request("/ws", fields=UPGRADE)
+    require(b" 101 " in (head := client.head()), f"tunnel {number}: {head!r}")
     return client
 
 
@@ -33,10 +30,10 @@ def idle_tunnels_survive_reloads(lab: Lab, app: str) -> str:
     route, other = {"pattern": "/ws", "upstream": application}, {"pattern": "/other/**", "upstream": "other"}
     upstream = {"name": "other", "to": [application]}
     servers = [lab.gateway([route]) for _ in range(GATEWAYS)]
-    clients = [opened(lab, servers[number % GATEWAYS], number) for number in range(count)]
+    clients = [opened(servers[number % GATEWAYS], number) for number in range(count)]
     for turn in range(RELOADS):
         for server in servers:
-            server.reload([route, other] if turn % 2 == 0 else [route], [upstream] if turn % 2 == 0 else [])
+            server.reload_routes([route, other] if turn % 2 == 0 else [route], [upstream] if turn % 2 == 0 else [])
             require(server.ask("/other/").status == (200 if turn % 2 == 0 else 404), f"the other route after reload {turn}")
     if lab.planted:
         clients[count // 2].shutdown(socket.SHUT_RDWR)

@@ -16,7 +16,8 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from harness import Fault, Lab, case, connect, read_all, require
+from applications import Lab
+from rig import Connection, Fault, case, require
 
 TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
@@ -414,15 +415,14 @@ def applications_execute_what_clients_have_sent(lab: Lab, app: str) -> str:
     responses: dict[int, bytes] = {}
 
     def send(number: int) -> None:
-        with contextlib.closing(connect(port, address(number))) as client:
-            client.settimeout(lab.patience)
+        with contextlib.closing(Connection(port, address(number), patience=lab.patience)) as client:
             with contextlib.suppress(ConnectionError):
                 client.sendall(inputs[number][0])
                 client.shutdown(socket.SHUT_WR)
             try:
-                responses[number] = read_all(client)
-            except TimeoutError:
-                raise Fault(f"no end after {inputs[number][1]}: {inputs[number][0]!r}") from None
+                responses[number] = client.to_end()
+            except Fault as fault:
+                raise Fault(f"{fault}: {inputs[number][1]}: {inputs[number][0]!r}") from None
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         try:
@@ -454,8 +454,7 @@ def applications_execute_what_clients_have_sent(lab: Lab, app: str) -> str:
 def underscores_do_not_disguise_fields(lab: Lab, app: str) -> str:
     """Servers of CGI, WSGI, Rack and PSGI make one variable of X-Sendfile-Type and X_Sendfile_Type. So a field that must not come
     from a client must not come under the other name, either. Planted: a field that is in no list."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     guarded = ["Transfer_Encoding", "Content_Length", "X_Sendfile_Type", "X_Accel_Mapping", "X_Forwarded_For", "X_Forwarded-Host",
                "X-Forwarded_Proto", "Proxy_Connection"]
     if lab.planted:
@@ -475,8 +474,7 @@ def underscores_do_not_disguise_fields(lab: Lab, app: str) -> str:
 def targets_with_fragments_are_rejected(lab: Lab, app: str) -> str:
     """A target has no fragment (RFC 9112 §3.2). Applications that cut one off would serve another path than the one that routes and
     rules were applied to. Planted: an escaped number sign."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     for target in ["/a/echo%23" if lab.planted else "/a/echo#", "/a/echo#/x", "/a/echo?q#x"]:
         response = server.ask(target)
         require(response.status == 400, f"{target}: {response.status}, and the application has {[line['target'] for line in application.record()]}")

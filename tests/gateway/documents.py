@@ -13,10 +13,11 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import MIB, REPOSITORY, START_PATIENCE, VENV, Fault, Lab, case, readable, require
+from applications import Lab, readable
+from rig import (MIB, REPOSITORY, TEXT, UPGRADE, VENV, Connection, Encke, Fault, ProcessGroup, Response, case, masked_frame,
+                 openssl, require, self_signed)
 
 # FCGI::ProcManager, for one, does not end by SIGTERM while a process of it waits for a request.
-STOP_PATIENCE = 5.0
 # Each port is used once per run. Runs at the same time begin at different ports.
 PORTS = itertools.cycle(range(16_000 + os.getpid() % 256 * 64, 32_700))
 # Debian's place for servers may not be in the PATH.
@@ -129,12 +130,9 @@ class Shop:
             lab.path(name).write_text(text)
         shop = lab.path("etc/shop")
         shop.mkdir(parents=True)
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "90",
-                        "-subj", "/CN=shop.example", "-addext", "subjectAltName=DNS:shop.example,DNS:www.shop.example",
-                        "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", shop / "key.pem", "-out", shop / "cert.pem"],
-                       check=True, capture_output=True)
-        hashed = subprocess.run(["openssl", "passwd", "-6", "secret"], check=True, capture_output=True, text=True).stdout
-        (shop / "htpasswd").write_text(f"ann:{hashed}")
+        self_signed(shop, "shop.example", "subjectAltName=DNS:shop.example,DNS:www.shop.example",
+                    "basicConstraints=critical,CA:FALSE")
+        (shop / "htpasswd").write_text(f"ann:{openssl('passwd', '-6', 'secret')}")
         # The workers of nginx may run as another user.
         for path in [lab.folder, *lab.folder.rglob("*")]:
             if path.is_dir() or path.is_relative_to(lab.path("srv")) or path.is_relative_to(shop):
@@ -145,18 +143,11 @@ class Shop:
 
     def start_encke(self) -> None:
         places = {**self.places, '":80"': '"127.0.0.1:0"', '":443"': '"127.0.0.2:0"'}
-        file = self.lab.path("encke.toml")
-        file.write_text(f'[push]\nenabled = false\n[log]\naccess = "off"\n'
-                        + replaced(block("from-nginx.md", "toml", "# encke.toml of the shop"), places)
-                        .replace("[server]\n", f'[server]\nadmin = "off"\nbackend = "{self.lab.backend}"\n'))
-        checked = subprocess.run([self.lab.encke, "check", file], capture_output=True, text=True)
-        require(checked.returncode == 0 and not checked.stderr, f"encke check: {checked.stdout} {checked.stderr}")
-        log = start(self.lab, [self.lab.encke, "serve", "-c", file])
-
-        def found(pattern: str) -> int:
-            return int(self.lab.until(lambda: re.search(pattern, log.read_text()), "Encke did not start", START_PATIENCE)[1])
-
-        self.plain_port, self.secure_port = found(r"redirect http://127\.0\.0\.1:(\d+)"), found(r"https://shop\.example:(\d+)/")
+        text = ('[push]\nenabled = false\n[log]\naccess = "off"\n'
+                + replaced(block("from-nginx.md", "toml", "# encke.toml of the shop"), places)
+                .replace("[server]\n", f'[server]\nadmin = "off"\nbackend = "{self.lab.backend}"\n'))
+        server = serve(self.lab, self.lab.folder, text, is_checked=True)
+        self.plain_port, self.secure_port = server.port_of("redirect"), server.port
 
     def start_nginx(self) -> None:
         self.plain_port, self.secure_port = free_port(), free_port()
@@ -171,18 +162,15 @@ class Shop:
             f"http {{ access_log off; {paths} types {{ text/html html; text/css css; text/plain txt; }}\n"
             'map $http_upgrade $connection_upgrade { default upgrade; "" close; }\n'
             + replaced(block("from-nginx.md", "nginx", "# shop.conf"), places) + "}\n")
-        log = start(self.lab, [NGINX, "-c", folder / "nginx.conf", "-e", folder / "errors"])
-
-        try:
-            self.lab.until(lambda: listens("127.0.0.2", self.secure_port), "", START_PATIENCE)
-        except Fault:
-            raise Fault(f"nginx did not start: {log.read_text()} {(folder / 'errors').read_text()}") from None
+        nginx = start(self.lab, [NGINX, "-c", folder / "nginx.conf", "-e", folder / "errors"])
+        self.lab.until(lambda: listens("127.0.0.2", self.secure_port),
+                       lambda: f"nginx does not listen: {nginx.log_text()} {(folder / 'errors').read_text()}")
 
     def ask(self, asked: Asked) -> tuple[int, http.client.HTTPMessage, bytes]:
         host, port = ("127.0.0.2", self.secure_port) if asked.secure else ("127.0.0.1", self.plain_port)
         client = http.client.HTTPConnection(host, port, timeout=self.lab.patience)
         with contextlib.closing(client):
-            client.sock = connect_to(host, port, self.lab.patience)
+            client.sock = socket.create_connection((host, port), timeout=self.lab.patience)
             if asked.secure:
                 context = ssl.create_default_context(cafile=str(self.lab.path("etc/shop/cert.pem")))
                 client.sock = context.wrap_socket(client.sock, server_hostname=asked.host)
@@ -217,31 +205,41 @@ class Shop:
     def websocket(self) -> None:
         """A WebSocket below /api/ is open, and its first message arrives."""
         context = ssl.create_default_context(cafile=str(self.lab.path("etc/shop/cert.pem")))
-        with context.wrap_socket(connect_to("127.0.0.2", self.secure_port, self.lab.patience), server_hostname="shop.example") as client:
-            client.sendall(b"GET /api/a/ws HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                           b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-            data = read_until(client, b"\x81\x05first")
+        plain = socket.create_connection(("127.0.0.2", self.secure_port), timeout=self.lab.patience)
+        with context.wrap_socket(plain, server_hostname="shop.example") as client:
+            client.sendall(f"GET /api/a/ws HTTP/1.1\r\nHost: shop.example\r\n{UPGRADE}\r\n".encode())
+            data = b""
+            while not data.endswith(b"\x81\x05first"):
+                require(piece := client.recv(4096), f"the WebSocket ended after {data!r}")
+                data += piece
             require(data.startswith(b"HTTP/1.1 101 "), data)
 
 
-def start(lab: Lab, command: list, folder: Path | None = None, environment: dict | None = None) -> Path:
-    """Starts a process, which ends with the case. Returns the file of its output."""
-    log = lab.path(f"log-{len(list(lab.folder.iterdir()))}")
-    with log.open("wb") as file:
-        process = subprocess.Popen([str(word) for word in command], stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=folder,
-                                   env={**os.environ, **(environment or {})}, start_new_session=True)
-    lab.stack.callback(stop, process)
-    return log
+def start(lab: Lab, command: list, folder: Path | None = None, environment: dict | None = None) -> ProcessGroup:
+    """Starts a process, which ends with the case."""
+    return lab.started(ProcessGroup(command, lab.new_path("log"), cwd=folder, env={**os.environ, **(environment or {})}))
+
+
+def serve(lab: Lab, folder: Path, settings: str, *, is_checked: bool = False, environment: dict | None = None) -> Encke:
+    """Starts an Encke with these settings."""
+    file = folder / "encke.toml"
+    file.write_text(settings)
+    if is_checked:
+        checked = subprocess.run([lab.encke, "check", file], capture_output=True, text=True)
+        require(checked.returncode == 0 and not checked.stderr, f"encke check: {checked.stdout} {checked.stderr}")
+    return lab.started(Encke([lab.encke, "serve", "-c", file], lab.new_path("log"), has_admin=False, patience=lab.patience,
+                             env={**os.environ, **(environment or {})}))
+
+
+def own_settings(lab: Lab) -> str:
+    return (f'[server]\nlisten = "127.0.0.1:0"\nadmin = "off"\nbackend = "{lab.backend}"\n[push]\nenabled = false\n'
+            '[log]\naccess = "off"\n')
 
 
 def listens(host: str, port: int) -> bool:
-    with contextlib.suppress(OSError), connect_to(host, port):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=10):
         return True
     return False
-
-
-def connect_to(host: str, port: int, patience: float = 10) -> socket.socket:
-    return socket.create_connection((host, port), timeout=patience)
 
 
 def free_port() -> int:
@@ -249,17 +247,6 @@ def free_port() -> int:
     for port in PORTS:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.2", port)):
             return port
-
-
-def stop(process: subprocess.Popen) -> None:
-    """Ends a process and its children."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(STOP_PATIENCE)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @case(basic=("encke",), more=("nginx",))
@@ -298,50 +285,38 @@ def the_applications_of_the_manual_work(lab: Lab, name: str) -> str:
     settings = block("gateway.md", "toml", f"# encke.toml for {example.settings}")
     if "/srv/reports" in settings:
         places["/srv/reports"] = str(folder / "reports")
-    text = replaced(settings, places)
-    own = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "off"\nbackend = "{lab.backend}"\n[push]\nenabled = false\n[log]\naccess = "off"\n'
-    (folder / "encke.toml").write_text(own + text)
     words = [word.replace(example.address, str(port)) for word in example.command.split()]
     environment = {"REPORTS": str(folder / "reports"), "NODE_PATH": "/usr/share/nodejs", "RAILS_ENV": "production"}
     words = [word for word in words if not word.startswith("REPORTS=")]
     if example.programs:
         words[0] = str(example.programs / words[0])
     if not lab.planted:
-        log = start(lab, words, folder, environment)
-        try:
-            lab.until(lambda: listens("127.0.0.1", port), "", START_PATIENCE)
-        except Fault:
-            raise Fault(f"{name} did not start: {log.read_text()[-600:]}") from None
-    served = start(lab, [lab.encke, "serve", "-c", folder / "encke.toml"])
-    match = lab.until(lambda: re.search(r"http://(?:127\.0\.0\.1|shop\.example):(\d+)/", served.read_text()), "Encke did not start",
-                      START_PATIENCE)
-    encke = int(match[1])
+        application = start(lab, words, folder, environment)
+        lab.until(lambda: listens("127.0.0.1", port), lambda: f"{name} does not listen: {application.log_text()[-600:]}")
+    server = serve(lab, folder, own_settings(lab) + replaced(settings, places))
 
-    def ask(target: str) -> tuple[int, http.client.HTTPMessage, bytes]:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", encke, timeout=lab.patience)) as client:
-            client.request("GET", target, headers={"Host": "shop.example"})
-            response = client.getresponse()
-            return response.status, response.headers, response.read()
+    def ask(target: str) -> Response:
+        return server.ask(target, fields={"Host": "shop.example"})
 
-    status, _, body = ask("/")
+    status, body, _ = ask("/")
     hello = {"django": b"hello 127.0.0.1 by http", "rails": b"hello 127.0.0.1 by http://"}.get(name, b"hello 127.0.0.1\n")
     require((status, body) == (200, hello), f"/: {status} {body}")
     if not name.startswith("plack"):
-        require(ask("/about.txt")[2] == b"about", "files come first")
+        require(ask("/about.txt").body == b"about", "files come first")
     if name == "node":
-        with connect_to("127.0.0.1", encke, lab.patience) as events:
-            events.sendall(b"GET /events HTTP/1.0\r\nHost: shop.example\r\n\r\n")
-            read_until(events, b": open\n\n")
-            websocket_echoes(lab, encke, "/ws")
-            read_until(events, b"data: hi\n\n")
+        events = lab.connect(server.port)
+        events.request("/events", version="1.0", host="shop.example")
+        events.until(b": open\n\n")
+        websocket_echoes(lab.connect(server.port), "/ws")
+        events.until(b"data: hi\n\n")
         return "a page, a file, events, a WebSocket"
     target = {"django": "/report/"}.get(name, "/report")
-    status, fields, body = ask(target)
+    status, body, fields = ask(target)
     require((status, body) == (200, b"the report") and fields["Content-Type"] == "application/pdf", f"{target}: {status} {fields} {body}")
     require("X-Sendfile" not in fields and "X-Accel-Redirect" not in fields, fields)
     if name == "django":
-        websocket_echoes(lab, encke, "/ws/")
-        require(ask("/reports/2026.pdf")[0] == 404, "an internal path is open")
+        websocket_echoes(lab.connect(server.port), "/ws/")
+        require(ask("/reports/2026.pdf").status == 404, "an internal path is open")
     return "a page, a file, a report"
 
 
@@ -354,32 +329,15 @@ def an_application_of_the_manual_starts_with_encke(lab: Lab, name: str) -> str:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text)
     (folder / "config.ru").write_text(block("gateway.md", "ruby", "# config.ru") + ("raise 'planted'\n" if lab.planted else ""))
-    own = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "off"\nbackend = "{lab.backend}"\n[push]\nenabled = false\n[log]\naccess = "off"\n'
     settings = block("gateway.md", "toml", "# encke.toml for Rails started by Encke")
-    (folder / "encke.toml").write_text(own + settings.replace("/srv/reports", str(folder / "reports")))
-    checked = subprocess.run([lab.encke, "check", folder / "encke.toml"], capture_output=True, text=True)
-    require(checked.returncode == 0 and not checked.stderr, f"encke check: {checked.stdout} {checked.stderr}")
-    log = lab.path("encke.log")
-    with log.open("wb") as file:
-        process = subprocess.Popen([lab.encke, "serve", "-c", folder / "encke.toml"], stdout=file, stderr=file,
-                                   env={**os.environ, "RAILS_ENV": "production"})
-    lab.stack.callback(process.wait, START_PATIENCE)
-    lab.stack.callback(process.terminate)
-    match = lab.until(lambda: re.search(r"http://(?:127\.0\.0\.1|shop\.example):(\d+)/", log.read_text()), "Encke did not start",
-                      START_PATIENCE)
-
-    def ask(target: str) -> tuple[int, bytes]:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=lab.patience)) as client:
-            client.request("GET", target, headers={"Host": "shop.example"})
-            response = client.getresponse()
-            return response.status, response.read()
-
+    settings = settings.replace("/srv/reports", str(folder / "reports"))
+    server = serve(lab, folder, own_settings(lab) + settings, is_checked=True, environment={"RAILS_ENV": "production"})
     for turn in range(2):
-        seen = [ask(target) for target in ("/", "/about.txt", "/report")]
+        seen = [server.ask(target, fields={"Host": "shop.example"})[:2] for target in ("/", "/about.txt", "/report")]
         require(seen == [(200, b"hello 127.0.0.1 by http://"), (200, b"about"), (200, b"the report")], f"{turn}: {seen}")
         if turn == 0:
-            process.send_signal(signal.SIGHUP)
-            lab.until(lambda: "app rails: replaced by" in log.read_text(), f"not replaced: {log.read_text()[-600:]}")
+            server.send_signal(signal.SIGHUP)
+            server.logged("app rails: replaced by")
     return "a page, a file, a report, before and after a replacement"
 
 
@@ -395,53 +353,37 @@ def the_php_application_of_the_manual_works(lab: Lab, name: str) -> str:
     (folder / "public/about.txt").write_text("about")
     readable(folder / "public")
     socket_file = folder / "fpm.sock"
-    own = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "off"\nbackend = "{lab.backend}"\n[push]\nenabled = false\n[log]\naccess = "off"\n'
-    settings = block("gateway.md", "toml", "# encke.toml for PHP")
-    (folder / "encke.toml").write_text(own + replaced(settings, {"/run/php/php8.2-fpm.sock": str(socket_file)}))
+    settings = replaced(block("gateway.md", "toml", "# encke.toml for PHP"), {"/run/php/php8.2-fpm.sock": str(socket_file)})
     (folder / "fpm.conf").write_text(f"[global]\nerror_log = {folder}/fpm.log\n[www]\nlisten = {socket_file}\nlisten.mode = 0666\n"
                                      "user = www-data\npm = static\npm.max_children = 5\n")
     if not lab.planted:
         start(lab, ["/usr/sbin/php-fpm8.2", "-F", "-y", folder / "fpm.conf"])
-        lab.until(socket_file.exists, "php-fpm did not start", START_PATIENCE)
-    served = start(lab, [lab.encke, "serve", "-c", folder / "encke.toml"])
-    port = int(lab.until(lambda: re.search(r"http://127\.0\.0\.1:(\d+)/", served.read_text()), "Encke did not start", START_PATIENCE)[1])
+        lab.until(socket_file.exists, "php-fpm has no socket")
+    server = serve(lab, folder, own_settings(lab) + settings)
 
-    def ask(method: str, target: str, body: bytes | None = None) -> tuple[int, http.client.HTTPMessage, bytes]:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=lab.patience)) as client:
-            client.request(method, target, body, {"Content-Type": "multipart/form-data; boundary=b"} if body else {})
-            response = client.getresponse()
-            return response.status, response.headers, response.read()
+    def upload(content: bytes) -> Response:
+        part = b'--b\r\nContent-Disposition: form-data; name="report"; filename="2026.pdf"\r\n\r\n'
+        fields = {"Content-Type": "multipart/form-data; boundary=b"}
+        return server.ask("/report", "POST", part + content + b"\r\n--b--\r\n", fields)
 
-    status, _, body = ask("GET", "/")
+    status, body, _ = server.ask("/")
     require((status, body) == (200, b"hello 127.0.0.1\n"), f"/: {status} {body}")
-    require(ask("GET", "/about.txt")[2] == b"about", "a file")
+    require(server.ask("/about.txt").body == b"about", "a file")
     report = lab.chance.randbytes(MIB)
-    part = b'--b\r\nContent-Disposition: form-data; name="report"; filename="2026.pdf"\r\n\r\n'
-    status, fields, body = ask("POST", "/report", part + report + b"\r\n--b--\r\n")
-    require(status == 201, f"upload: {status} {body}")
-    place = fields["Location"]
-    status, fields, body = ask("GET", place)
+    require((response := upload(report)).status == 201, f"upload: {response}")
+    place = response.fields["Location"]
+    status, body, fields = server.ask(place)
     require((status, body, fields["Content-Type"]) == (200, report, "application/pdf"), f"{place}: {status} {fields}")
     require("X-Accel-Redirect" not in fields and fields["Accept-Ranges"] == "bytes", fields)
-    require(ask("GET", place.replace("/report/", "/reports/"))[0] == 404, "an internal path is open")
-    require(ask("POST", "/report", part + bytes(4 * MIB) + b"\r\n--b--\r\n")[0] == 413, "a larger upload")
+    require(server.ask(place.replace("/report/", "/reports/")).status == 404, "an internal path is open")
+    require(upload(bytes(4 * MIB)).status == 413, "a larger upload")
     return "an upload of 1 MiB, sent back by Encke"
 
 
-def read_until(client: socket.socket, end: bytes) -> bytes:
-    data = b""
-    while not data.endswith(end):
-        piece = client.recv(4096)
-        require(piece, f"the connection ended after {data!r}")
-        data += piece
-    return data
-
-
-def websocket_echoes(lab: Lab, port: int, target: str) -> None:
-    """Sends `hi` in a masked frame, and expects it back."""
-    with connect_to("127.0.0.1", port, lab.patience) as client:
-        client.sendall(f"GET {target} HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                       "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode())
-        require(b" 101 " in read_until(client, b"\r\n\r\n"), "no 101")
-        client.sendall(b"\x81\x82\0\0\0\0hi")
-        require(read_until(client, b"hi") == b"\x81\x02hi", "another echo")
+def websocket_echoes(client: Connection, target: str) -> None:
+    """Sends `hi` in a frame, and expects it back."""
+    with client:
+        client.request(target, fields=UPGRADE, host="shop.example")
+        require(b" 101 " in (head := client.head()), f"no 101: {head!r}")
+        client.sendall(masked_frame(b"hi"))
+        require(client.frame() == (TEXT, b"hi"), "another echo")

@@ -3,32 +3,25 @@ import gzip
 import json
 import signal
 
-from harness import Fault, Lab, case, connect, read_all, read_head, require
+from applications import Lab
+from rig import Fault, case, require
 
 
 @case(basic=("plain", "node"))
 def early_hints_arrive_before_the_response(lab: Lab, app: str) -> str:
     """A 103 arrives with its Link field before the application has written its final response. Planted: another field is
     expected."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
-    client = lab.keep(connect(server.port))
-    client.settimeout(lab.patience)
-    client.sendall(b"GET /a/hints HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    try:
-        head, rest = read_head(client)
-    except TimeoutError:
-        raise Fault("no 103 before the final response") from None
+    application, server = lab.served(app)
+    client = server.requested("/a/hints", fields="Connection: close\r\n")
+    # Before the final response, for which the gate must be open.
+    head = client.head()
     require(head.startswith(b"HTTP/1.1 103 ") and (b"</b.css>" if lab.planted else b"</a.css>; rel=preload") in head, head)
     application.open_gate()
-    head, rest = read_head(client, rest)
-    body = rest + read_all(client)
+    head, body = client.head(), client.to_end()
     require(head.startswith(b"HTTP/1.1 200 ") and b"final" in body, head)
     # HTTP/1.0 has no interim responses.
-    client = lab.keep(connect(server.port))
-    client.sendall(b"GET /a/hints HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    head, _ = read_head(client)
-    require(b" 200 " in head, head)
+    client = server.requested("/a/hints", version="1.0")
+    require(b" 200 " in (head := client.head()), head)
     return "103, then 200"
 
 
@@ -36,30 +29,23 @@ def early_hints_arrive_before_the_response(lab: Lab, app: str) -> str:
 def the_application_decides_about_100_continue(lab: Lab, app: str) -> str:
     """`Expect: 100-continue` reaches the application: the body is sent once it agrees. An application that refuses gets none of it,
     and its 413 arrives at the client. Planted: the client expects a 200."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     body = lab.chance.randbytes(100_000)
 
     def ask(target: str):
-        client = lab.keep(connect(server.port))
-        client.settimeout(lab.patience)
-        client.sendall(f"POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\n"
-                       f"Content-Length: {len(body)}\r\n\r\n".encode())
-        return client, *read_head(client)
+        client = server.requested(target, "POST", f"Connection: close\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n")
+        return client, client.head()
 
-    try:
-        client, head, rest = ask("/a/echo")
-        require(head.startswith(b"HTTP/1.1 100 "), head)
-        client.sendall(body)
-        head, rest = read_head(client, rest)
-        require(head.startswith(b"HTTP/1.1 200 ") and b"x-seen" in head.lower(), head)
-        if app in ("plain", "node"):
-            client, head, rest = ask("/a/refuse")
-            require(head.startswith(b"HTTP/1.1 200 " if lab.planted else b"HTTP/1.1 413 "), head)
-        elif lab.planted:
-            raise Fault("only applications that refuse have the planted fault")
-    except TimeoutError:
-        raise Fault("no response") from None
+    client, head = ask("/a/echo")
+    require(head.startswith(b"HTTP/1.1 100 "), head)
+    client.sendall(body)
+    head = client.head()
+    require(head.startswith(b"HTTP/1.1 200 ") and b"x-seen" in head.lower(), head)
+    if app in ("plain", "node"):
+        client, head = ask("/a/refuse")
+        require(head.startswith(b"HTTP/1.1 200 " if lab.planted else b"HTTP/1.1 413 "), head)
+    elif lab.planted:
+        raise Fault("only applications that refuse have the planted fault")
     seen = application.record()
     require([line["length"] for line in seen if "length" in line] == [len(body)], seen)
     return "100, then 200" + ("; 413" if app in ("plain", "node") else "")
@@ -68,8 +54,7 @@ def the_application_decides_about_100_continue(lab: Lab, app: str) -> str:
 @case(basic=("plain", "node"))
 def responses_without_content_end_at_once(lab: Lab, app: str) -> str:
     """HEAD, 204 and 304 have no content, and both connections carry the next response. Planted: a response with content."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     client = server.client()
     for _ in range(3):
         for method, target, status in [("GET", "/a/status?code=204", 204), ("HEAD", "/a/make?blocks=3", 200),
@@ -91,25 +76,22 @@ def responses_without_content_end_at_once(lab: Lab, app: str) -> str:
 def a_response_may_end_with_its_connection(lab: Lab, app: str) -> str:
     """A response without length and chunks ends when the application closes; the client's connection stays open. Planted: a
     shorter content is expected."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     client = server.client()
     for bytes_ in (0, 1, 100_000):
         response = client.ask(f"/a/close?bytes={bytes_}")
         require((response.status, len(response.body)) == (200, bytes_ - lab.planted), f"{bytes_} bytes: {response}")
     require(client.ask("/a/echo").status == 200, "the next request")
-    old = lab.keep(connect(server.port))
-    old.sendall(b"GET /a/close?bytes=5 HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    head, rest = read_head(old)
-    require(rest + read_all(old) == bytes(5), head)
+    old = server.requested("/a/close?bytes=5", version="1.0")
+    head = old.head()
+    require(old.to_end() == bytes(5), head)
     return "3 lengths, HTTP/1.0 and 1.1"
 
 
 @case(basic=("plain", "node"))
 def compressed_responses_pass_unchanged(lab: Lab, app: str) -> str:
     """Content that the application has compressed reaches the client as it is. Planted: another text is expected."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     for accepted in ("gzip", "identity", "zstd, br"):
         response = server.ask("/a/gzip", fields={"Accept-Encoding": accepted})
         require(response.status == 200 and response.fields.get_all("Content-Encoding") == ["gzip"], response)
@@ -122,8 +104,7 @@ def compressed_responses_pass_unchanged(lab: Lab, app: str) -> str:
 def applications_learn_the_client_from_encke_only(lab: Lab, app: str) -> str:
     """X-Forwarded-* come from Encke, fields of the client's connection stay here, and there is one Host. Planted: the client's
     address is expected to be its own claim."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    application, server = lab.served(app)
     forged = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil", "Forwarded": "for=evil",
               "Connection": "X-Private, keep-alive", "X-Private": "1", "Keep-Alive": "timeout=5", "TE": "gzip",
               "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__", "Proxy-Connection": "close", "Host": "example.org:8080",

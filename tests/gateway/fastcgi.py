@@ -1,4 +1,5 @@
 """PHP by php-fpm and PSGI by plackup, over FastCGI."""
+import contextlib
 import hashlib
 import http.client
 import json
@@ -9,7 +10,8 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from harness import APPS, MIB, Application, Fault, Gateway, Lab, case, connect, read_all, read_head, readable, require
+from applications import APPS, Application, Gateway, Lab, readable
+from rig import MIB, Fault, case, require
 
 
 def php(lab: Lab, site: dict | None = None, upstreams: list[dict] = (), **route) -> tuple[Application, Gateway]:
@@ -102,14 +104,9 @@ def two_processes_serve_two_hundred_clients(lab: Lab, app: str) -> str:
         except Fault as fault:
             raise Fault(f"a client starved: {fault}") from None
     require(set(statuses) == {200}, f"{sorted(set(statuses))}")
-    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=lab.patience)
-    client.request("GET", "/?die=1")
-    try:
-        with client.getresponse() as response:
-            body = response.read()
-        raise Fault(f"a response of {len(body)} bytes looks complete")
-    except (http.client.HTTPException, OSError):
-        pass
+    with contextlib.suppress(http.client.HTTPException, OSError):
+        response = server.client().exchange("/?die=1")
+        raise Fault(f"a response of {len(response.body)} bytes looks complete")
     require(server.ask("/").status == 200, "the next request")
     return "400 requests, one process killed"
 
@@ -170,16 +167,11 @@ def a_psgi_application_responds_over_fastcgi(lab: Lab, app: str) -> str:
     require((posted.fields["X-Own"], posted.fields.get_all("Set-Cookie")) == ("a", ["a", "b"]), posted)
     require(bytes.fromhex(seen["seen"]["HTTP_X_SENDFILE_TYPE"]) == b"X-Sendfile", "a field of the route")
     require((server.ask("/a/shape?status=204").status, server.ask("/a/shape", "HEAD").body) == (204, b""), "no content")
-    client = lab.keep(connect(server.port))
-    client.settimeout(lab.patience)
-    client.sendall(b"GET /a/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    head, data = read_head(client)
-    while b"first" not in data:
-        require(piece := client.recv(4096), f"no first part: {head} {data}")
-        data += piece
-    require(b"last" not in data, "the response came at once: it proves nothing")
+    client = server.requested("/a/stream", fields="Connection: close\r\n")
+    client.until(b"first")
+    require(b"last" not in client.received, "the response came at once: it proves nothing")
     application.open_gate()
-    data += read_all(client)
+    data = client.to_end()
     require(b"last\n" in data and data.endswith(b"0\r\n\r\n"), data)
     return "a body of 200 kB, a stream"
 
@@ -239,7 +231,7 @@ OWN_FIELDS = ("connection", "date", "keep-alive", "server", "transfer-encoding")
 
 
 def by_encke(lab: Lab, server: Gateway, base: str, shape: Shape) -> tuple[int, list, bytes]:
-    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=lab.patience)
+    client = server.client()
     client.putrequest(shape.method, target(base, shape), skip_accept_encoding=True)
     for name, value in shape.fields:
         client.putheader(name, value.encode("latin-1"))

@@ -5,12 +5,12 @@ import json
 import os
 import re
 import shutil
-import socket
 import threading
 import time
 from pathlib import Path
 
-from harness import APPS, PATIENCE, Client, Gateway, Lab, case, connect, require
+from applications import APPS, Gateway, Lab
+from rig import PATIENCE, UPGRADE, Client, Connection, case, require
 
 # `htpasswd -nbB -C 4 ann secret`
 ANN = "ann:$2y$04$QwyTMGb40uZk0meOEBJf6ODDhgJ3QmEPMT0my0U.DF17TEg7uaapW\n"
@@ -125,7 +125,7 @@ def a_rate_holds_across_workers_and_reloads(lab: Lab) -> str:
     require(passed >= least * 0.95 - 4, f"only {passed} of {least:.0f} passed")
     # The rate was used up when that request was rejected, and has grown since.
     first, began = passed, empty
-    server.reload([])
+    server.reload_routes([])
     passed, rejected, *_ = hammer(server, 0.5, 4, until_rejected=True)
     most = rate * (time.monotonic() - began) + 2
     require(passed <= most and rejected > 0, f"after a reload {passed} instead of {most:.0f} passed")
@@ -164,26 +164,24 @@ def open_requests_of_a_client_are_limited_to_their_end(lab: Lab, app: str) -> st
     rule = {"pattern": "/x/**", **({"limit": "1000/s"} if lab.planted else {"at_once": 2})}
     server = lab.gateway([{"pattern": "/x/**", "upstream": application}], settings={"rate": [rule]})
 
-    def raw(target: str, fields: str = "") -> socket.socket:
-        client = connect(server.port)
-        client.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n".encode())
+    def raw(target: str, fields: str = "") -> Connection:
+        client = server.requested(target, fields=fields)
         return client
 
     def is_free() -> bool:
         return server.ask("/x/fields").status == 200
 
-    def admitted(target: str, fields: str) -> socket.socket | None:
+    def admitted(target: str, fields: str) -> Connection | None:
         """A client whose response has begun, or `None` while requests before it still count."""
         client = raw(target, fields)
-        head = client.recv(4096)
+        head = client.head()
         if head.startswith(b"HTTP/1.1 429 "):
             client.close()
             return None
         require(re.match(rb"HTTP/1.1 (200|101) ", head), head)
         return client
 
-    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    for target, fields in [("/x/hold", ""), ("/x/make?blocks=2000", ""), ("/x/ws", upgrade)]:
+    for target, fields in [("/x/hold", ""), ("/x/make?blocks=2000", ""), ("/x/ws", UPGRADE)]:
         with contextlib.ExitStack() as stack:
             if target != "/x/hold":
                 clients = [lab.until(lambda: admitted(target, fields), f"a place for {target}") for _ in range(2)]

@@ -7,8 +7,8 @@ import threading
 import time
 from pathlib import Path
 
-from harness import BLOCK_BYTES, HERE, KIB, MIB, Fault, Gateway, Lab, MemoryWatch, blocks, case, digest, mib, require
-from streams import BINARY, CLOSE, TEXT, masked_frame
+from applications import BLOCK_BYTES, HERE, Gateway, Lab, blocks, digest
+from rig import BINARY, CLOSE, KIB, MIB, TEXT, Fault, MemoryWatch, case, masked_frame, mib, require
 from transfers import MEMORY_BYTES_MAX, STUCK_BYTES_MAX
 
 QUIET_S = 0.5
@@ -78,8 +78,7 @@ class H2Client:
 
 
 def gateway(lab: Lab, app: str, **settings):
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}], settings=settings)
+    application, server = lab.served(app, settings=settings)
     return application, server, H2Client(lab, server)
 
 
@@ -186,7 +185,7 @@ def http2_streams_get_each_event_at_once(lab: Lab, app: str) -> str:
     require(client.take("response", stream)["headers"][":status"] == 200, "no response")
     rest = b""
     for number in range(events):
-        Path(f"{application.environment['GATE']}.{number}").touch()
+        Path(f"{application.gate}.{number}").touch()
         for expected in [number, number + 1] if lab.planted else [number]:
             wanted = b"data: %d\n\n" % expected
             got, rest = client.data(stream, len(wanted), rest)

@@ -2,7 +2,8 @@
 import collections
 import time
 
-from harness import Fault, Lab, at_once, case, require
+from applications import Lab
+from rig import Fault, at_once, case, require
 
 CLIENTS = 8
 IDLE_MS = 20

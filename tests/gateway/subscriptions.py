@@ -2,7 +2,8 @@
 import contextlib
 import urllib.parse
 
-from harness import Client, Lab, case, connect, read_head, require
+from applications import Lab
+from rig import Client, case, require
 
 TOKEN = "a-token-of-the-publisher-0123456789"
 
@@ -34,16 +35,12 @@ def an_application_subscribes_its_clients_to_channels(lab: Lab, app: str) -> str
                  "/push/news/sport%2csecret?since=all"):
         response = server.ask(target(path))
         require(response.status not in (200, 204) and b"hidden" not in response.body, f"{path}: {response}")
-    client = lab.keep(connect(server.port))
-    client.sendall(f"GET {target('/push/news/sport?since=all')} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
-    head, rest = read_head(client)
+    client = server.requested(target("/push/news/sport?since=all"), fields="Accept: text/event-stream\r\n")
+    head = client.head()
     require(b" 200 " in head and b"text/event-stream" in head.lower(), head)
     publish("news/sport", "second")
-    while b"data: second" not in rest:
-        piece = client.recv(1 << 16)
-        require(piece, f"the stream ended: {rest}")
-        rest += piece
-    require(b"data: first" in rest, rest)
+    events = client.until(b"data: second")
+    require(b"data: first" in events, events)
     # The worker of the application is free, and the same client's next request is one of its own.
     with contextlib.closing(Client(server)) as other:
         for number in range(2):

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness import Fault, Lab, case, require
+from applications import Lab
+from rig import Fault, case, require
 
 SUITES = Path(os.environ.get("SUITES", "")).resolve()
 TIER = (None,) if os.environ.get("SUITES") else ()

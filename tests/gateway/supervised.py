@@ -4,10 +4,10 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
-from harness import APPS, PATIENCE, VENV, Fault, Gateway, Lab, case, require
+from applications import APPS, Gateway, Lab, readable, recording
+from rig import VENV, Encke, case, require
 from targets import Load
 
 SERVERS = {
@@ -27,8 +27,7 @@ def supervised(lab: Lab, name: str, **settings) -> Gateway:
     """Encke with an application that it supervises."""
     record = lab.path("record")
     record.touch()
-    env = {"RECORD": str(record), "GATE": str(lab.path("gate")), "PYTHONDONTWRITEBYTECODE": "1"}
-    app = {"name": "app", "directory": str(APPS), "env": env}
+    app = {"name": "app", "directory": str(APPS), "env": recording(record, lab.path("gate"))}
     if name == "php-fpm":
         pool = lab.path("fpm.conf")
         pool.write_text(f"[global]\nprocess_control_timeout = 5s\n[www]\nlisten = ${{ENCKE_ADDRESS}}\npm = static\n"
@@ -42,22 +41,18 @@ def supervised(lab: Lab, name: str, **settings) -> Gateway:
     some = {"name": "some", "to": ["app:app"], **({"connections": 2} if name == "starman" else {})}
     server = lab.gateway([route], [] if name == "php-fpm" else [some], settings={"app": [app | settings]})
     if name == "php-fpm":
-        # Its processes run as another user.
-        for folder in [server.root, *server.root.parents]:
-            if folder.stat().st_uid == os.getuid() and folder != Path("/"):
-                folder.chmod(folder.stat().st_mode | 0o055)
+        readable(server.root)
         shutil.copy(APPS / "index.php", server.root / "index.php")
-    lab.until(lambda: "app app: ready" in server.log_text(), f"not ready: {server.log_text()[-400:]}")
+    server.logged("app app: ready")
     return server
 
 
 def change(server: Gateway, old: str, new: str) -> None:
     """Changes the settings file, and reloads it."""
-    path = server.folder / "encke.toml"
-    text = path.read_text()
+    text = server.settings_file.read_text()
     require(old in text, f"{old!r} is not in the settings")
-    path.write_text(text.replace(old, new))
-    server.process.send_signal(signal.SIGHUP)
+    server.settings_file.write_text(text.replace(old, new))
+    server.send_signal(signal.SIGHUP)
 
 
 def pids(server: Gateway) -> list[int]:
@@ -85,14 +80,13 @@ def no_request_fails_while_an_application_is_replaced(lab: Lab, app: str) -> str
             if lab.planted:
                 os.killpg(pids(server)[-1], signal.SIGKILL)
             else:
-                server.process.send_signal(signal.SIGHUP)
-                lab.until(lambda: server.log_text().count("app app: replaced by") > before,
-                          f"not replaced: {server.log_text()[-600:]}")
+                server.send_signal(signal.SIGHUP)
+                server.logged("app app: replaced by", before + 1)
             load.served(20)
     require(not load.failures, f"{len(load.failures)} failed of {load.counts.total()}: {load.failures[:5]} {server.reasons()}")
     if not lab.planted:
         *old, new = pids(server)
-        lab.until(lambda: not any(is_alive(pid) for pid in old), f"a process has not ended: {server.log_text()[-400:]}")
+        lab.until(lambda: not any(is_alive(pid) for pid in old), lambda: f"a process has not ended: {server.log_text()[-400:]}")
         require(len(old) == turns and is_alive(new), f"{len(old)} processes were replaced")
     return f"{load.counts.total()} requests over {turns} replacements, none failed"
 
@@ -112,7 +106,7 @@ def an_application_that_is_killed_starts_again(lab: Lab, app: str) -> str:
         if lab.planted:
             program.unlink()
         os.killpg(pids(server)[-1], signal.SIGKILL)
-        lab.until(lambda: server.log_text().count("app app: ready") > 1, f"not started again: {server.log_text()[-400:]}")
+        server.logged("app app: ready", 2)
         load.phase = "after"
         load.served()
     late = [failure for failure in load.failures if failure[1] == "after"]
@@ -133,10 +127,9 @@ def a_change_that_does_not_work_leaves_the_old_process(lab: Lab, app: str) -> st
         change(server, old, run)
         if lab.planted:
             change(server, run, old)
-        lab.until(lambda: server.log_text().count("; the old one stays") > number, f"no failure: {server.log_text()[-400:]}")
+        server.logged("; the old one stays", number + 1)
         require(server.ask("/a/echo").status == 200, "the old process does not serve")
-        path = server.folder / "encke.toml"
-        path.write_text(path.read_text().replace(run, old))
+        server.settings_file.write_text(server.settings_file.read_text().replace(run, old))
     require(len(pids(server)) == 1 and is_alive(pids(server)[0]), "the old process was replaced")
     return "two bad changes"
 
@@ -151,8 +144,7 @@ def an_application_ends_with_its_server(lab: Lab, app: str) -> str:
         server = supervised(lab, app, **run)
         pid = pids(server)[-1]
         require(server.ask("/a/echo").status == 200, "no response")
-        server.process.send_signal(signal_)
-        server.process.wait(PATIENCE)
+        server.stop(signal_)
         try:
             lab.until(lambda: not is_alive(pid), f"process {pid} has outlived {signal_.name}")
         finally:
@@ -168,22 +160,10 @@ def one_command_runs_an_application(lab: Lab, app: str) -> str:
     record.touch()
     words = " ".join(f"'{word}'" for word in SERVERS[app])
     command = "no-such-program" if lab.planted else words.replace("{address}", "127.0.0.1:{port}")
-    log = lab.path("log")
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [lab.encke, "serve", "--listen", "127.0.0.1:0", "--admin", "off", "--run", command], stdout=file, stderr=file,
-            cwd=APPS, env={**os.environ, "RECORD": str(record), "GATE": str(lab.path("gate")), "PYTHONDONTWRITEBYTECODE": "1"})
-    try:
-        said = lab.until(lambda: "ready: process" in (text := log.read_text()) and re.search(r"http://([\d.:]+)/", text) and text
-                         or process.poll() is not None and "ended", "not ready")
-        require(process.poll() is None, f"it has ended: {log.read_text()}")
-        address = re.search(r"http://([\d.:]+)/", said)
-        response = subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", f"http://{address[1]}/a/echo"],
-                                  capture_output=True, text=True, check=False)
-        require(response.stdout == "200", f"{response}")
-        process.send_signal(signal.SIGINT)
-        require(process.wait(PATIENCE) == 130, "the status of ^C")
-    finally:
-        process.kill()
-        process.wait()
+    words = [lab.encke, "serve", "--listen", "127.0.0.1:0", "--admin", "off", "--run", command]
+    server = lab.started(Encke(words, lab.path("log"), has_admin=False, patience=lab.patience, cwd=APPS,
+                               env={**os.environ, **recording(record, lab.path("gate"))}))
+    server.logged("ready: process")
+    require((response := server.ask("/a/echo")).status == 200, response)
+    require(server.stop(signal.SIGINT) == 130, "the status of ^C")
     return command

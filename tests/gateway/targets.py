@@ -6,7 +6,8 @@ import signal
 import socket
 import threading
 
-from harness import PATIENCE, Fault, Lab, case, require
+from applications import Lab
+from rig import PATIENCE, Fault, case, require
 
 CLIENTS = 6
 

@@ -4,11 +4,11 @@ import fcntl
 import hashlib
 import select
 import socket
-import struct
 import termios
 import time
 
-from harness import BLOCK_BYTES, KIB, MIB, Lab, MemoryWatch, blocks, case, connect, digest, mib, read_all, read_head, require
+from applications import BLOCK_BYTES, Lab, blocks, digest
+from rig import KIB, MIB, MemoryWatch, case, mib, require
 
 MEMORY_BYTES_MAX = 8 * MIB
 # Bytes that the kernel takes on the two connections at most, together with 64 KiB in Encke.
@@ -24,14 +24,11 @@ def size(lab: Lab) -> int:
 def an_upload_waits_for_its_application(lab: Lab, app: str) -> str:
     """An application does not read an upload at first: the client cannot send more than the kernel's buffers hold, and memory does
     not grow. Then all of it arrives unchanged. Planted: the client changes a byte."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}], settings={"limits": {"body_bytes": "off"}})
+    application, server = lab.served(app, settings={"limits": {"body_bytes": "off"}})
     count = size(lab)
     require(server.ask("/a/echo").status == 200, "the first request")
     with MemoryWatch(server) as watch:
-        client = lab.keep(connect(server.port))
-        client.sendall(f"POST /a/sum HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {count * BLOCK_BYTES}\r\n\r\n"
-                       .encode())
+        client = server.requested("/a/sum", "POST", f"Connection: close\r\nContent-Length: {count * BLOCK_BYTES}\r\n")
         content = (block for block in blocks(count))
         sent, rest, waits = 0, b"", 0
         client.setblocking(False)
@@ -52,7 +49,7 @@ def an_upload_waits_for_its_application(lab: Lab, app: str) -> str:
         client.sendall(rest)
         for number, block in enumerate(content):
             client.sendall(b"X" + block[1:] if lab.planted and not number else block)
-        response = read_all(client)
+        response = client.to_end()
     expected = f"{count * BLOCK_BYTES} {digest(blocks(count))}"
     require(response.startswith(b"HTTP/1.1 200 ") and response.endswith(expected.encode()), f"{response[:600]!r}, not {expected}")
     require(watch.growth <= MEMORY_BYTES_MAX, f"memory grew by {mib(watch.growth)}")
@@ -69,13 +66,11 @@ def waiting_bytes(client: socket.socket) -> int:
 def a_download_waits_for_its_client(lab: Lab, app: str) -> str:
     """A client does not read a download at first: memory does not grow. Then all of it arrives unchanged. Planted: another
     content is expected."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     count = size(lab)
     require(server.ask("/a/echo").status == 200, "the first request")
     with MemoryWatch(server) as watch:
-        client = lab.keep(connect(server.port))
-        client.sendall(f"GET /a/make?blocks={count} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        client = server.requested(f"/a/make?blocks={count}", version="1.0")
         lab.until(lambda: waiting_bytes(client), "nothing has arrived")
         # The end of progress: the same number of bytes waits for half a second.
         before, since = -1, time.monotonic()
@@ -83,9 +78,8 @@ def a_download_waits_for_its_client(lab: Lab, app: str) -> str:
             if (now := waiting_bytes(client)) != before:
                 before, since = now, time.monotonic()
             time.sleep(0.02)
-        head, rest = read_head(client)
-        require(b" 200 " in head, head)
-        sum_, length = hashlib.sha256(rest), len(rest)
+        require(b" 200 " in (head := client.head()), head)
+        sum_, length = hashlib.sha256(client.received), len(client.received)
         while piece := client.recv(1 << 18):
             sum_.update(piece)
             length += len(piece)
@@ -97,18 +91,14 @@ def a_download_waits_for_its_client(lab: Lab, app: str) -> str:
 
 def leaves(lab: Lab, app: str, target: str, *, by_reset: bool) -> str:
     """A client sends a request and closes its connection: the application's connection must end."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
-    client = lab.keep(connect(server.port, receive_bytes=16 * KIB))
-    client.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    application, server = lab.served(app)
+    client = server.requested(target, receive_bytes=16 * KIB)
     if "hold" in target:
         lab.until(lambda: application.noted("held"), "the application has no request")
     else:
-        read_head(client)
+        client.head()
     if not lab.planted:
-        if by_reset:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.close()
+        client.reset() if by_reset else client.close()
     lab.until(lambda: application.noted("left"), "the application still has its connection", lab.of(5, 10, 10))
     return "closed"
 
@@ -135,15 +125,13 @@ def an_application_learns_that_a_waiting_client_has_closed(lab: Lab, app: str) -
 def a_broken_response_is_never_a_whole_one(lab: Lab, app: str) -> str:
     """An application closes in the middle of a response: the client's connection ends before the length is reached. Planted: a
     response that is complete."""
-    application = lab.application(app)
-    server = lab.gateway([{"pattern": "/**", "upstream": application}])
+    _, server = lab.served(app)
     for version in ("1.1", "1.0"):
-        client = lab.keep(connect(server.port))
+        client = server.connect()
         target = "/a/make?blocks=1" if lab.planted else "/a/short"
-        client.sendall(f"GET {target} HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-        head, _, body = read_all(client).partition(b"\r\n\r\n")
+        client.request(target, fields="Connection: close\r\n", version=version)
+        head, _, body = client.to_end().partition(b"\r\n\r\n")
         require(b" 200 " not in head or b"ength: 1000" in head and len(body) <= 500, f"{head!r}, {len(body)} bytes")
-    reasons = [line["reason"] for line in server.lines()]
     lab.until(lambda: len(server.lines()) == 2, "no line in the access log")
-    require(all(line["reason"] for line in server.lines()), f"reasons in the log: {reasons}")
+    require(all(line["reason"] for line in server.lines()), f"reasons in the log: {server.lines()}")
     return f"reason {server.lines()[0]['reason']}"

@@ -3,8 +3,8 @@ import selectors
 import socket
 import time
 
-from harness import KIB, MIB, Fault, MemoryWatch, case, mib, require
-from stage import LiveLab
+from rig import KIB, MIB, Fault, MemoryWatch, case, mib, require
+from stations import LiveRig
 
 KEY_EVERY = 10
 # Bytes of a frame besides its number.
@@ -41,7 +41,7 @@ def frames_of(body: bytes) -> list[int]:
 
 
 @case()
-def a_slow_listener_skips_to_key_frames_and_costs_others_nothing(lab: LiveLab) -> str:
+def a_slow_listener_skips_to_key_frames_and_costs_others_nothing(lab: LiveRig) -> str:
     """One listener reads half of what another has read, of a stream that is many times larger than its ring. The slow one receives
     whole frames, and after each gap a key frame; the other one receives all. The memory of the server stays near its ring. Planted:
     the slow one does not skip, because it reads all."""
@@ -55,7 +55,7 @@ def a_slow_listener_skips_to_key_frames_and_costs_others_nothing(lab: LiveLab) -
             source.send(frame(number))
             while len(fast.body) < len(HEAD) + (number - 2) * (FRAME_BYTES + 28):
                 fast.more()
-            while len(slow.body) + len(slow.raw) < len(fast.body) // (1 if lab.planted else 2) and not slow.ended:
+            while len(slow.body) + len(slow.socket.received) < len(fast.body) // (1 if lab.planted else 2) and not slow.ended:
                 slow.more(8 * KIB)
         station.until_sent()
         require(source.end().status == 200, "the source does not end well")
@@ -69,7 +69,7 @@ def a_slow_listener_skips_to_key_frames_and_costs_others_nothing(lab: LiveLab) -
 
 
 @case()
-def each_of_many_listeners_that_connect_at_once_receives_a_picture(lab: LiveLab) -> str:
+def each_of_many_listeners_that_connect_at_once_receives_a_picture(lab: LiveRig) -> str:
     """500 listeners connect at once, while a source sends. Each receives the head and a key frame; the server's memory does not follow
     their number times the picture. Planted: the source
     sends no whole frame."""

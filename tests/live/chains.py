@@ -4,20 +4,18 @@ import signal
 import socket
 import subprocess
 import threading
-from pathlib import Path
 
-from harness import Client, case, read_head, require
 from refusals import FRAME
-from rig import BEARER
-from stage import TOKEN, LiveLab, Station, end_process
+from rig import BEARER, LOCALHOST, TOKEN, ProcessGroup, authority, case, require
+from stations import LiveRig, Station
 
 
-def node(lab: LiveLab, *others: Station) -> Station:
+def node(lab: LiveRig, *others: Station) -> Station:
     return lab.station(channel={"pull": [f"http://127.0.0.1:{other.port}/live/" for other in others], "hold": "60s"})
 
 
 @case()
-def a_chain_delivers_the_bytes_of_its_origin_and_survives_a_node(lab: LiveLab) -> str:
+def a_chain_delivers_the_bytes_of_its_origin_and_survives_a_node(lab: LiveRig) -> str:
     """C pulls from B, and B from A, once C has a listener: it receives the bytes of the source at A. B is killed; C pulls from A, and its
     listener continues. Planted: C knows only B."""
     origin = lab.station(channel={"hold": "60s"})
@@ -30,55 +28,30 @@ def a_chain_delivers_the_bytes_of_its_origin_and_survives_a_node(lab: LiveLab) -
     listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
     require(bytes(listener.body[:1_000]) in FRAME, "the bytes at the edge are not those of the origin")
     require(middle.info("song").get("state") == "live", "the node in the middle has no stream")
-    middle.process.send_signal(signal.SIGKILL)
+    middle.send_signal(signal.SIGKILL)
     before = len(listener.body)
     # The source sends until the other path delivers.
-    for _ in range(400):
-        source.send(FRAME)
-        listener.socket.settimeout(0.1)
-        try:
-            listener.took(listener.socket.recv(1 << 16))
-        except TimeoutError:
-            continue
-        if FRAME[-2_000:-1_000] in listener.body[before + 2_000:]:
-            return f"{before} and {len(listener.body) - before} bytes"
-    require(False, f"the listener at the edge gets nothing after the loss of a node: {edge.info('song')}")
-
-
-CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-
-
-def openssl(*words: object) -> None:
-    done = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True)
-    require(done.returncode == 0, f"openssl {words}: {done.stderr}")
-
-
-def certified(folder: Path) -> tuple[Path, Path, Path]:
-    """Makes an authority, and a certificate for localhost with its key. Returns the three files."""
-    ca, ca_key, cert, key, request, names = (folder / name for name in ("ca.pem", "ca.key", "cert.pem", "cert.key", "request", "names"))
-    openssl("req", "-x509", *CURVE, "-subj", "/CN=authority", "-keyout", ca_key, "-out", ca)
-    openssl("req", *CURVE, "-subj", "/CN=localhost", "-keyout", key, "-out", request)
-    names.write_text("subjectAltName=DNS:localhost\n")
-    openssl("x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", 2, "-extfile", names, "-out", cert)
-    return ca, cert, key
+    source.repeat(FRAME, [listener], FRAME[-2_000:-1_000], [before + 2_000])
+    return f"{before} and {len(listener.body) - before} bytes"
 
 
 @case()
-def a_pull_by_https_proves_the_name_of_its_server(lab: LiveLab) -> str:
+def a_pull_by_https_proves_the_name_of_its_server(lab: LiveRig) -> str:
     """A node pulls by https from a server whose certificate has the name in the URL and a known issuer. With another name, or an unknown
     issuer, listeners get a 502 that says so; `name` states another name. Planted: the right node does not know the issuer."""
-    ca, cert, key = certified(lab.folder)
-    tls = {"cert": str(cert), "key": str(key)}
+    folder = lab.path("certificates")
+    authority(folder, {"localhost": LOCALHOST})
+    ca, tls = folder / "ca.pem", {"cert": str(folder / "localhost.pem"), "key": str(folder / "localhost.key")}
     origin = lab.station(settings={"server": {"listen": {"address": "127.0.0.1:0", "tls": tls}}}, channel={"hold": "60s"})
 
     def edge(host: str, **tls) -> Station:
         return lab.station(channel={"pull": [f"https://{host}:{origin.port}/live/"]}, settings={"live": {"tls": tls}})
 
-    source = subprocess.Popen(["curl", "--silent", "--insecure", "-T", "-", "-H", "Transfer-Encoding: chunked",
-                               f"https://localhost:{origin.port}/live/song"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    lab.stack.callback(end_process, source)
-    source.stdin.write(FRAME)
-    source.stdin.flush()
+    words = ["curl", "--silent", "--insecure", "-T", "-", "-H", "Transfer-Encoding: chunked",
+             f"https://localhost:{origin.port}/live/song"]
+    source = lab.started(ProcessGroup(words, lab.new_path("curl"), stdin=subprocess.PIPE))
+    source.process.stdin.write(FRAME)
+    source.process.stdin.flush()
     lab.until(lambda: origin.value("encke_live_source_bytes_total") >= len(FRAME), "the source does not arrive")
     for right in (edge("localhost", **({} if lab.planted else {"ca": str(ca)})), edge("127.0.0.1", ca=str(ca), name="localhost")):
         listener = right.listener("song")
@@ -93,7 +66,7 @@ def a_pull_by_https_proves_the_name_of_its_server(lab: LiveLab) -> str:
 
 
 @case()
-def a_pull_sends_its_token_to_its_own_server_only_and_nobody_sees_it(lab: LiveLab) -> str:
+def a_pull_sends_its_token_to_its_own_server_only_and_nobody_sees_it(lab: LiveRig) -> str:
     """A node pulls with a token of a file, or of the settings, from a server that grants `subscribe` to it alone. Without it, or with
     another one, listeners get a 502 that says so. A redirection to another server is followed without the token. No log, list, status,
     page of settings or response shows it. Planted: the token is a wrong one."""
@@ -135,7 +108,7 @@ def a_pull_sends_its_token_to_its_own_server_only_and_nobody_sees_it(lab: LiveLa
     paths = ["status", "lists/live", "lists/connections", "settings", "notices", "overview"]
     for one in edges:
         seen = [one.log_text(), one.ask("/live/song?info").body.decode()]
-        client = one.rig.keep(Client(one, one.admin))
+        client = one.client(port=one.admin)
         answers = [client.ask(f"/api/v1/{path}", fields=BEARER) for path in paths]
         require(all(answer.status == 200 for answer in answers), f"{answers}")
         seen += [answer.body.decode() for answer in answers]
@@ -147,7 +120,7 @@ def a_pull_sends_its_token_to_its_own_server_only_and_nobody_sees_it(lab: LiveLa
     return f"{len(edges)} nodes"
 
 
-def heads_of(lab: LiveLab, heads: dict, name: str, response) -> int:
+def heads_of(lab: LiveRig, heads: dict, name: str, response) -> int:
     """Starts a server that keeps the head of its last request as `heads[name]`. Returns its port."""
     server = lab.keep(socket.create_server(("127.0.0.1", 0)))
 
@@ -157,7 +130,7 @@ def heads_of(lab: LiveLab, heads: dict, name: str, response) -> int:
                 client, _ = server.accept()
                 with client:
                     client.settimeout(lab.patience)
-                    heads[name] = read_head(client)[0].decode() + "\r\n"
+                    heads[name] = b"".join(iter(client.makefile("rb").readline, b"\r\n")).decode()
                     client.sendall(response())
 
     threading.Thread(target=serve, daemon=True).start()

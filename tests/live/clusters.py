@@ -1,36 +1,29 @@
 """Live streams on the nodes of a cluster, with a NATS server."""
 import json
 import signal
-import subprocess
 
 from containers import layout
-from harness import Fault, case, require, reserved_port
 from media import committed
 from refusals import FRAME
-from stage import LiveLab, Source, Station, end_process
+from rig import Process, case, require, reserved_port
+from stations import LiveRig, Station
 
 NODES = ("a", "b", "c")
+# Bytes near the end of FRAME: a listener that has them has received a whole FRAME.
+MARK = FRAME[-2_000:-1_000]
+NATS_PORT = r"client connections on 127\.0\.0\.1:(\d+)"
 
 
-def nats(lab: LiveLab) -> str:
+def nats(lab: LiveRig) -> str:
     """Starts a NATS server. Returns its URL."""
     folder = lab.path("nats")
     folder.mkdir()
-    process = subprocess.Popen(
-        ["nats-server", "-a", "127.0.0.1", "-p", "-1", "-js", "-sd", folder / "store", "--ports_file_dir", folder],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    lab.stack.callback(end_process, process)
-
-    def url() -> str | None:
-        for file in folder.glob("*.ports"):
-            if (text := file.read_text()).endswith("}"):
-                return json.loads(text)["nats"][0]
-        return None
-
-    return lab.until(url, "the NATS server does not start")
+    words = ["nats-server", "-a", "127.0.0.1", "-p", "-1", "-js", "-sd", folder / "store"]
+    server = lab.started(Process(words, folder / "log"))
+    return f"nats://127.0.0.1:{server.said(NATS_PORT)[1]}"
 
 
-def cluster(lab: LiveLab, count: int, hold: str = "60s", more: tuple = (), **channel) -> list[Station]:
+def cluster(lab: LiveRig, count: int, hold: str = "60s", more: tuple = (), **channel) -> list[Station]:
     """Starts nodes. `more` has further rules of streams."""
     url = nats(lab)
 
@@ -45,7 +38,7 @@ def cluster(lab: LiveLab, count: int, hold: str = "60s", more: tuple = (), **cha
     return [node(name) for name in NODES[:count]]
 
 
-def until_held(lab: LiveLab, station: Station, name: str, node: str | None) -> None:
+def until_held(lab: LiveRig, station: Station, name: str, node: str | None) -> None:
     """Waits until a node knows that another one has the source of a stream, or that none has."""
 
     def known() -> bool:
@@ -55,23 +48,8 @@ def until_held(lab: LiveLab, station: Station, name: str, node: str | None) -> N
     lab.until(known, f"node-{node} is not known to have {name}")
 
 
-def arrives(source: Source, listeners: list, before: list[int]) -> None:
-    """Sends until all listeners have a whole film more than `before`. A node may have to fetch the stream from its new place first."""
-    for listener, seen in zip(listeners, before):
-        for _ in range(400):
-            if FRAME[-2_000:-1_000] in listener.body[seen + 2_000:]:
-                break
-            source.send(FRAME)
-            listener.socket.settimeout(0.1)
-            try:
-                listener.took(listener.socket.recv(1 << 16))
-            except TimeoutError:
-                continue
-        require(FRAME[-2_000:-1_000] in listener.body[seen + 2_000:], f"a listener gets nothing more after {len(listener.body)} bytes")
-
-
 @case()
-def each_node_delivers_a_stream_whose_source_is_on_another_node(lab: LiveLab) -> str:
+def each_node_delivers_a_stream_whose_source_is_on_another_node(lab: LiveRig) -> str:
     """A source on node A; listeners on B and C receive complete frames from a key frame on, and a clean end with the source. No message
     passes through NATS. Planted: the source is lost at once."""
     data = committed("vp8-vorbis.webm")
@@ -100,7 +78,7 @@ def each_node_delivers_a_stream_whose_source_is_on_another_node(lab: LiveLab) ->
 
 
 @case()
-def a_cluster_has_one_source_of_a_stream_and_takeover_moves_it(lab: LiveLab) -> str:
+def a_cluster_has_one_source_of_a_stream_and_takeover_moves_it(lab: LiveRig) -> str:
     """A second source on node B gets a 409 that names node A. With `?takeover` it replaces that source, which gets a 409; the listeners
     on A, B and C continue with its bytes. Planted: the second source has no `?takeover`."""
     one, two, three = cluster(lab, 3)
@@ -112,7 +90,7 @@ def a_cluster_has_one_source_of_a_stream_and_takeover_moves_it(lab: LiveLab) -> 
         require(listener.status == 200, listener.fields)
     first.send(FRAME[8_000:])
     for listener in listeners:
-        listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
+        listener.until_true(lambda body: MARK in body)
     # These nodes pull the stream. Another one only knows of its source.
     for node in (two, three):
         refused = node.source("song").response()
@@ -126,13 +104,12 @@ def a_cluster_has_one_source_of_a_stream_and_takeover_moves_it(lab: LiveLab) -> 
     require(ended.status == 409 and b"another source" in ended.body, ended)
     for other in (one, three):
         until_held(lab, other, "song", "node-b")
-    before = [len(listener.body) for listener in listeners]
-    arrives(second, listeners, before)
+    second.repeat(FRAME, listeners, MARK, [len(listener.body) + 2_000 for listener in listeners])
     return f"{[len(listener.body) for listener in listeners]} bytes"
 
 
 @case()
-def the_death_of_a_node_ends_its_streams_on_the_others(lab: LiveLab) -> str:
+def the_death_of_a_node_ends_its_streams_on_the_others(lab: LiveRig) -> str:
     """Node A, which has the source, is killed. The listeners on B and C wait for `hold` and get a clean end. When the node's claim has
     expired, B accepts a source of the stream, and C delivers it. Planted: the hold is long."""
     one, two, three = cluster(lab, 3, hold="60s" if lab.planted else "1s")
@@ -144,8 +121,8 @@ def the_death_of_a_node_ends_its_streams_on_the_others(lab: LiveLab) -> str:
         listener.opened()
     source.send(FRAME[8_000:])
     for listener in listeners:
-        listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
-    one.process.send_signal(signal.SIGKILL)
+        listener.until_true(lambda body: MARK in body)
+    one.send_signal(signal.SIGKILL)
     for listener in listeners:
         listener.to_end()
     for other in (two, three):
@@ -161,7 +138,7 @@ def the_death_of_a_node_ends_its_streams_on_the_others(lab: LiveLab) -> str:
 
 
 @case()
-def a_lost_source_returns_on_another_node_without_takeover(lab: LiveLab) -> str:
+def a_lost_source_returns_on_another_node_without_takeover(lab: LiveRig) -> str:
     """The source on node A is lost, and returns on node B, which still pulls the stream from A for its listener. B accepts it, and the
     listeners on A and B continue with it. Planted: the source on A stays."""
     one, two = cluster(lab, 2)
@@ -172,7 +149,7 @@ def a_lost_source_returns_on_another_node_without_takeover(lab: LiveLab) -> str:
         listener.opened()
     first.send(FRAME[8_000:])
     for listener in listeners:
-        listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
+        listener.until_true(lambda body: MARK in body)
     if not lab.planted:
         first.kill()
     until_held(lab, two, "song", None)
@@ -180,12 +157,12 @@ def a_lost_source_returns_on_another_node_without_takeover(lab: LiveLab) -> str:
     second = two.source("song")
     until_held(lab, one, "song", "node-b")
     before = [len(listener.body) for listener in listeners]
-    arrives(second, listeners, before)
+    second.repeat(FRAME, listeners, MARK, [seen + 2_000 for seen in before])
     return f"{before} bytes from the first source"
 
 
 @case()
-def a_fallback_is_fetched_from_the_node_that_has_its_source(lab: LiveLab) -> str:
+def a_fallback_is_fetched_from_the_node_that_has_its_source(lab: LiveRig) -> str:
     """The source of the fallback is on node A. While the stream has no source, listeners on B and C receive the fallback: one that was
     connected, a new one, and one on a node that never had the stream. When the source returns, all receive it again. Planted: the
     fallback is another stream, which has no source."""
@@ -198,21 +175,21 @@ def a_fallback_is_fetched_from_the_node_that_has_its_source(lab: LiveLab) -> str
         until_held(lab, node, "loop", "node-a")
     first = two.source("song").begin(FRAME)
     listener = two.listener("song")
-    listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
+    listener.until_true(lambda body: MARK in body)
     first.kill()
     two.until_info("song", lambda info: info.get("state") in ("lost", "fallback"), "the loss is not noticed")
     until_held(lab, three, "song", None)
     listeners = [listener, two.listener("song"), three.listener("song")]
-    plays(loop, other[1:], listeners, other[-4_000:-3_000], rounds=5 if lab.planted else 400)
+    loop.repeat(other[1:], listeners, other[-4_000:-3_000])
     require([node.info("song").get("state") for node in (two, three)] == ["fallback"] * 2, "the state is not `fallback`")
     second = two.source("song")
     until_held(lab, three, "song", "node-b")
-    plays(second, FRAME, listeners, FRAME[-2_000:-1_000])
+    second.repeat(FRAME, listeners, MARK)
     return f"{[len(listener.body) for listener in listeners]} bytes"
 
 
 @case()
-def a_fallback_on_another_node_plays_when_the_stream_cannot_be_pulled(lab: LiveLab) -> str:
+def a_fallback_on_another_node_plays_when_the_stream_cannot_be_pulled(lab: LiveRig) -> str:
     """A stream is pulled from a server that is not there, and the source of its fallback is on node A: a listener on B receives the
     fallback. Planted: the stream has no fallback."""
     fallback = {} if lab.planted else {"fallback": "loop"}
@@ -222,24 +199,5 @@ def a_fallback_on_another_node_plays_when_the_stream_cannot_be_pulled(lab: LiveL
     until_held(lab, two, "loop", "node-a")
     listener = two.listener("song")
     require(listener.status == 200, f"{listener.head}")
-    plays(loop, FRAME, [listener], FRAME[-2_000:-1_000])
+    loop.repeat(FRAME, [listener], MARK)
     return f"{len(listener.body)} bytes"
-
-
-def plays(source: Source, bytes_: bytes, listeners: list, mark: bytes, rounds: int = 400) -> None:
-    """Sends bytes again and again, until each listener has received `mark` from now on."""
-    before = [len(listener.body) for listener in listeners]
-    for _ in range(rounds):
-        waiting = [listener for listener, seen in zip(listeners, before) if mark not in listener.body[seen:]]
-        if not waiting:
-            return
-        source.send(bytes_)
-        for listener in waiting:
-            listener.socket.settimeout(0.1)
-            try:
-                listener.took(listener.socket.recv(1 << 16)) if listener.head else listener.opened()
-            except TimeoutError:
-                continue
-            except Fault as fault:
-                require("no head: TimeoutError" in str(fault), fault)
-    require(False, f"listeners get nothing more after {[len(listener.body) for listener in listeners]} bytes")

@@ -3,9 +3,9 @@ import time
 from pathlib import Path
 
 from containers import Layout, layout
-from harness import Fault, case, require
 from media import FILES, committed, decoded, packets, sending
-from stage import SOCKETS, TRANSPORTS, LiveLab
+from rig import Fault, case, require
+from stations import SOCKETS, TRANSPORTS, LiveRig
 
 COMMITTED = ("vp8-vorbis.webm", "unknown-size.webm", "vp9-opus.webm", "opus.webm", "h264-aac.mkv", "h264-aac.mp4", "chunks.mp4", "aac.mp4",
              "h264-aac.ts", "h265-aac.ts", "aac.ts", "h264-aac.flv", "aac.flv", "cbr.mp3", "vbr.mp3", "tone.aac", "opus.ogg", "vorbis.ogg",
@@ -13,7 +13,7 @@ COMMITTED = ("vp8-vorbis.webm", "unknown-size.webm", "vp9-opus.webm", "opus.webm
 
 
 @case(basic=COMMITTED)
-def a_join_is_the_head_and_all_bytes_from_the_newest_start_on(lab: LiveLab, file: str) -> str:
+def a_join_is_the_head_and_all_bytes_from_the_newest_start_on(lab: LiveRig, file: str) -> str:
     """Listeners join a file that is sent in random pieces, by each transport. Each receives the head, and then exactly the bytes of the
     source from a start on, which is one of the newest when it joins; a module of this suite finds the starts. Planted, of which each
     must be noticed: the head is cut off, a piece is missing, the start is another frame's."""
@@ -48,7 +48,7 @@ def a_join_is_the_head_and_all_bytes_from_the_newest_start_on(lab: LiveLab, file
     return f"{len(bodies)} joins"
 
 
-def planted(lab: LiveLab, expected: Layout, bodies: list) -> None:
+def planted(lab: LiveRig, expected: Layout, bodies: list) -> None:
     """Raises a fault if every planted one is noticed."""
     noticed = []
     for body, _, oldest, newest in bodies:
@@ -67,7 +67,7 @@ def planted(lab: LiveLab, expected: Layout, bodies: list) -> None:
 
 
 @case(basic=(), more=tuple(FILES))
-def ffmpeg_decodes_each_join_of_its_own_stream(lab: LiveLab, name: str) -> str:
+def ffmpeg_decodes_each_join_of_its_own_stream(lab: LiveRig, name: str) -> str:
     """ffmpeg sends a container without end, and listeners join at random moments by HTTP/1.1, HTTP/1.0, HTTP/2 and WebSocket. When
     ffmpeg ends, each response ends cleanly; ffmpeg decodes it without a complaint, the first packet of video is a key frame, and after
     the head all bytes are those that ffmpeg sent. Planted, of which each must be noticed: the head or a frame's begin is cut off, a
@@ -139,7 +139,7 @@ def common_suffix(one: bytes, other: bytes) -> int:
 
 
 @case(basic=("h264-aac.mp4", "unknown-size.webm"))
-def a_complete_unit_waits_for_no_further_bytes(lab: LiveLab, file: str) -> str:
+def a_complete_unit_waits_for_no_further_bytes(lab: LiveRig, file: str) -> str:
     """A source sends a group of pictures and then nothing. Its listener receives the group to its last byte, once `gather` has passed.
     Planted: the gather time is a minute."""
     data = committed(file)

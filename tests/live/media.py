@@ -8,7 +8,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from harness import REPOSITORY
+from rig import REPOSITORY
 
 COMMITTED = REPOSITORY / "crates/encke-wire/tests/media"
 SECONDS, FRAMES = 4, 15

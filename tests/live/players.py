@@ -1,11 +1,10 @@
 """Players: mpv, and Chromium by its own elements and by the pages of the server."""
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 
-from harness import REPOSITORY, Fault, at_once, case, require
 from media import FILES, sending
-from stage import LiveLab, Station, end_process
+from rig import REPOSITORY, Fault, ProcessGroup, at_once, case, require
+from stations import LiveRig, Station
 
 BROWSER = REPOSITORY / "tests/browser"
 # A stream and the element that plays it. MPEG-TS needs the player page, which feeds a SourceBuffer.
@@ -19,7 +18,7 @@ START_SECONDS_MAX = 200
 
 
 @case(basic=(), more=(None,))
-def mpv_plays_every_container(lab: LiveLab) -> str:
+def mpv_plays_every_container(lab: LiveRig) -> str:
     """mpv plays three seconds of each container that ffmpeg sends, and reports no error. Planted: the streams are no media."""
     station = lab.station(channel={"gather": "auto", "burst": "1s"})
     played = {}
@@ -33,38 +32,32 @@ def mpv_plays_every_container(lab: LiveLab) -> str:
             station.until_info(name, lambda info: info.get("codecs"), f"{name}: no stream")
         words = ["mpv", "--no-config", "--vo=null", "--ao=null", "--length=3", "--msg-level=all=warn",
                  f"http://127.0.0.1:{station.port}/live/{name}"]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        lab.stack.callback(end_process, process)
-        try:
-            said, _ = process.communicate(timeout=lab.patience)
-        except subprocess.TimeoutExpired:
-            raise Fault(f"{name}: mpv does not end") from None
+        mpv = lab.started(ProcessGroup(words, lab.new_path("mpv")))
+        status, said = mpv.wait(lab.patience), mpv.log_text()
         bad = [line for line in said.splitlines() if any(word in line.lower() for word in ("error", "fail", "invalid", "corrupt"))]
-        require(process.returncode == 0 and not bad, f"{name}: mpv exited with {process.returncode}: {said[-300:]}")
+        require(status == 0 and not bad, f"{name}: mpv exited with {status}: {said[-300:]}")
         played[name] = said
 
     at_once([lambda name=name: play(name) for name in FILES])
     return f"{len(played)} containers"
 
 
-def in_chromium(lab: LiveLab, station: Station, seconds: float, streams: Sequence, meanwhile: Callable | None = None) -> list[dict]:
+def in_chromium(lab: LiveRig, station: Station, seconds: float, streams: Sequence,
+                meanwhile: Callable | None = None) -> list[dict]:
     """What tests/browser/live-player.js reports of streams of a station."""
     order = {"origin": f"http://127.0.0.1:{station.port}", "seconds": seconds, "streams": streams}
-    process = subprocess.Popen(["node", "live-player.js", json.dumps(order)], cwd=BROWSER, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    lab.stack.callback(end_process, process)
+    errors, words = lab.new_path("errors"), ["node", "live-player.js", json.dumps(order)]
+    with errors.open("wb") as file:
+        node = lab.started(ProcessGroup(words, lab.new_path("node"), cwd=BROWSER, stderr=file))
     if meanwhile:
         meanwhile()
-    try:
-        said, errors = process.communicate(timeout=seconds + START_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        raise Fault("Chromium does not end") from None
-    require(process.returncode == 0, f"node exited with {process.returncode}: {errors[-400:]}")
-    return json.loads(said)
+    status = node.wait(seconds + START_SECONDS_MAX)
+    require(status == 0, f"node exited with {status}: {errors.read_text()[-400:]}")
+    return json.loads(node.log_text())
 
 
 @case(basic=(), more=(None,))
-def the_page_of_a_node_plays_a_stream_of_another_one(lab: LiveLab) -> str:
+def the_page_of_a_node_plays_a_stream_of_another_one(lab: LiveRig) -> str:
     """The player page of a node that has not fetched the stream yet asks for it as a listener, and plays. Planted: the node knows no
     other one."""
     origin = lab.station(channel={"gather": "auto", "burst": "3s"})
@@ -77,7 +70,7 @@ def the_page_of_a_node_plays_a_stream_of_another_one(lab: LiveLab) -> str:
 
 
 @case(basic=(), more=(None,))
-def chromium_plays_without_a_stall(lab: LiveLab) -> str:
+def chromium_plays_without_a_stall(lab: LiveRig) -> str:
     """Chromium joins and plays `<video>` of WebM and fMP4, `<audio>` of MP3 and Ogg, and the player page of MPEG-TS and WebM: soon after
     the join, without a stall, and in time; the list shows a stream, and no page logs a message. Planted: the sources stop while
     Chromium plays."""

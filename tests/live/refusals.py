@@ -2,35 +2,31 @@
 import json
 import time
 
-from harness import Fault, case, connect, require
 from media import committed, made
-from stage import BEARER_LINE, LAST_CHUNK, TOKEN, LiveLab, Source, read_response
-from rig import ended as has_ended
+from rig import TOKEN, Fault, case, ended, require
+from stations import BEARER_LINE, LAST_CHUNK, LiveRig
 
 # Frames of MP3, without the tag at the end.
 FRAME = committed("cbr.mp3")[:-128]
 NEXT = b"GET /live/?smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def ask_raw(lab: LiveLab, station, bytes_: bytes) -> tuple[list, bool]:
+def ask_raw(lab: LiveRig, station, bytes_: bytes) -> tuple[list, bool]:
     """Sends bytes. Returns all responses, and whether the server ended the connection."""
-    client = lab.keep(connect(station.port))
-    client.settimeout(lab.patience)
+    client, responses = station.connect(), []
     client.sendall(bytes_)
-    responses, rest = [], b""
     while True:
-        response, rest = read_response(client, rest)
-        responses.append(response)
-        if rest:
+        responses.append(response := client.response())
+        if client.received:
             continue
         if response.fields.get("connection") != "close":
             return responses, False
-        lab.until(lambda: has_ended(client), "the connection stays open after Connection: close")
+        lab.until(lambda: ended(client), "the connection stays open after Connection: close")
         return responses, True
 
 
 @case()
-def bodies_of_doubtful_length_are_refused_and_nothing_after_them_is_parsed(lab: LiveLab) -> str:
+def bodies_of_doubtful_length_are_refused_and_nothing_after_them_is_parsed(lab: LiveRig) -> str:
     """A PUT without length and chunks gets 411, one with both 400; the connection ends, and the request that follows in the same
     packet has no response and no line in the log. Planted: the PUT has a length of 0, after which the next request is one."""
     station = lab.station()
@@ -52,27 +48,26 @@ def bodies_of_doubtful_length_are_refused_and_nothing_after_them_is_parsed(lab: 
 
 
 @case()
-def a_request_after_the_last_chunk_of_a_source_is_an_ordinary_one(lab: LiveLab) -> str:
+def a_request_after_the_last_chunk_of_a_source_is_an_ordinary_one(lab: LiveRig) -> str:
     """After the end of a source's body its connection serves the next request, whose bytes came with the last chunk. Planted: the
     last chunk is missing."""
     station = lab.station()
     source = station.source("song").begin(FRAME)
     source.socket.sendall((b"" if lab.planted else LAST_CHUNK) + NEXT)
-    first, rest = read_response(source.socket)
-    second, rest = read_response(source.socket, rest)
+    first, second, rest = source.response(), source.response(), source.socket.received
     require((first.status, second.status, rest) == (200, 200, b""), f"{first}, {second}, {rest!r}")
     require(json.loads(second.body)["schema"] == 1, second)
     return "200, then 200"
 
 
 @case()
-def a_source_that_waits_for_100_is_told_to_send(lab: LiveLab) -> str:
+def a_source_that_waits_for_100_is_told_to_send(lab: LiveRig) -> str:
     """A source that sends `Expect: 100-continue` gets the 100 before any of its body, and becomes a source; a second one gets 409
     without a 100. Planted: the source does not expect it."""
     station = lab.station()
     expect = "" if lab.planted else "Expect: 100-continue\r\n"
     source = station.source("song", fields=expect)
-    response, rest = read_response(source.socket)
+    response, rest = source.response(), source.socket.received
     require((response.status, rest) == (100, b""), f"{response}, {rest!r}")
     source.begin(FRAME)
     second = station.source("song", fields=expect).response()
@@ -82,7 +77,7 @@ def a_source_that_waits_for_100_is_told_to_send(lab: LiveLab) -> str:
 
 
 @case()
-def rights_decide_who_sends(lab: LiveLab) -> str:
+def rights_decide_who_sends(lab: LiveRig) -> str:
     """With `[auth]` a source needs a token with the right to publish: none gets 401, one without the right 403, and the connection
     of neither is read on. A listener needs the right to subscribe. Planted: all may publish."""
     reader = "reader-0123456789"
@@ -105,7 +100,7 @@ def rights_decide_who_sends(lab: LiveLab) -> str:
 
 
 @case(basic=(), more=(None,))
-def ffmpeg_sends_with_a_token(lab: LiveLab) -> str:
+def ffmpeg_sends_with_a_token(lab: LiveRig) -> str:
     """ffmpeg sends a stream with `-headers "Authorization: Bearer …"`, with the token in the query, and as the password in the address,
     after a 401; with a wrong token it gets a 401. Planted: the token is wrong."""
     station = lab.station(settings={"auth": {"anonymous": ["subscribe"]}})
@@ -127,7 +122,7 @@ def ffmpeg_sends_with_a_token(lab: LiveLab) -> str:
 
 
 @case()
-def lists_and_descriptions_are_true(lab: LiveLab) -> str:
+def lists_and_descriptions_are_true(lab: LiveRig) -> str:
     """`/live/` has each stream with its title (Ice-Name), container, codecs, type, bytes, bit rate and listeners; `?info` the same of
     one. Planted: the source sends no title."""
     station = lab.station()
@@ -145,11 +140,8 @@ def lists_and_descriptions_are_true(lab: LiveLab) -> str:
         streams[:] = json.loads(station.ask("/live/").body)["streams"]
         return len(streams) == 1 and {key: streams[0].get(key) for key in wanted} == wanted
 
-    try:
-        # A listener is counted soon after it has begun.
-        lab.until(is_listed, "the list is wrong")
-    except Fault as fault:
-        raise Fault(f"{fault}: {streams}") from None
+    # A listener is counted soon after it has begun.
+    lab.until(is_listed, lambda: f"the list is wrong: {streams}")
     [stream] = streams
     require("source" not in stream, f"the list has the address of the source: {stream}")
     require({**station.info("sea"), "bytes": 0, "since_s": 0, "bit_rate": 0} == {**stream, "bytes": 0, "since_s": 0, "bit_rate": 0},
@@ -161,7 +153,7 @@ def lists_and_descriptions_are_true(lab: LiveLab) -> str:
 
 
 @case()
-def responses_to_players_have_the_fields_that_they_need(lab: LiveLab) -> str:
+def responses_to_players_have_the_fields_that_they_need(lab: LiveRig) -> str:
     """HEAD has the fields of GET and no body; `Range: bytes=0-` gets a 200; pages of `push.origins` may read the stream, others not;
     clients cannot publish to the channel beside the source; a stream without source is a 404 with a time. Planted: the page is of
     another origin."""
@@ -191,7 +183,7 @@ def responses_to_players_have_the_fields_that_they_need(lab: LiveLab) -> str:
 
 
 @case()
-def only_one_source_sends_and_takeover_replaces_it(lab: LiveLab) -> str:
+def only_one_source_sends_and_takeover_replaces_it(lab: LiveRig) -> str:
     """A second source gets 409 and ends its connection; with `?takeover` it replaces the first, which gets 409 while it sends. A
     listener of MP3 continues with the bytes of the new source. Planted: the second one does not ask for the takeover."""
     station = lab.station()
@@ -211,7 +203,7 @@ def only_one_source_sends_and_takeover_replaces_it(lab: LiveLab) -> str:
 
 
 @case()
-def a_refused_source_that_keeps_sending_is_ended_soon(lab: LiveLab) -> str:
+def a_refused_source_that_keeps_sending_is_ended_soon(lab: LiveRig) -> str:
     """A source that gets a 409, a 401 or a 415 and keeps sending has its response, and its connection ends after `limits.linger_time`,
     not after 16 times as long. Planted: the linger time is a minute."""
     limits = {"linger_time": "60s" if lab.planted else "500ms"}

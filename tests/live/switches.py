@@ -1,16 +1,16 @@
 """Sources that are lost, return, and are replaced."""
 from containers import layout
-from harness import Fault, case, require
 from media import committed, decoded
 from refusals import FRAME
-from stage import LiveLab
+from rig import case, require
+from stations import LiveRig
 
 GOES_ON = ("mp3", "aac", "ts", "ogg")
 EACH = ("cbr.mp3", "tone.aac", "h264-aac.ts", "opus.ogg", "vp8-vorbis.webm", "h264-aac.mp4", "h264-aac.flv")
 
 
 @case(basic=EACH)
-def a_source_that_returns_keeps_its_listeners_or_ends_them_cleanly(lab: LiveLab, file: str) -> str:
+def a_source_that_returns_keeps_its_listeners_or_ends_them_cleanly(lab: LiveRig, file: str) -> str:
     """A source is cut within a frame and returns. Listeners of MP3, ADTS, MPEG-TS and Ogg continue: after whole frames of the first source
     they receive all of the second, and ffmpeg decodes both. The others get a clean end with whole frames, and a new GET the new
     stream. Planted: the second source sends no more than its head."""
@@ -63,7 +63,7 @@ def a_source_that_returns_keeps_its_listeners_or_ends_them_cleanly(lab: LiveLab,
 
 
 @case(basic=EACH)
-def listeners_end_cleanly_when_the_hold_has_passed(lab: LiveLab, file: str) -> str:
+def listeners_end_cleanly_when_the_hold_has_passed(lab: LiveRig, file: str) -> str:
     """A source is lost and does not return. After `hold` all listeners get a clean end, by each transport; then a GET gets a 404 with
     `Retry-After`, and the list is empty. Planted: the hold is long."""
     data = committed(file)
@@ -82,7 +82,7 @@ def listeners_end_cleanly_when_the_hold_has_passed(lab: LiveLab, file: str) -> s
 
 
 @case()
-def a_fallback_plays_while_the_source_is_absent(lab: LiveLab) -> str:
+def a_fallback_plays_while_the_source_is_absent(lab: LiveRig) -> str:
     """While the source of a stream is absent, listeners receive the fallback stream: those that were connected, and new ones. When the
     source returns, all receive it again, in one response. Planted: the fallback stream has no source."""
     station = lab.station(settings={"live": {"channel": [
@@ -108,7 +108,7 @@ def a_fallback_plays_while_the_source_is_absent(lab: LiveLab) -> str:
 
 
 @case()
-def listeners_of_a_source_without_pictures_end_with_it(lab: LiveLab) -> str:
+def listeners_of_a_source_without_pictures_end_with_it(lab: LiveRig) -> str:
     """A source sends the head of an MP4 and is lost. Its listeners, which have received nothing, get a clean end after `hold`, by each
     transport. Planted: the hold is long."""
     data = committed("h264-aac.mp4")
