@@ -829,4 +829,5 @@ const DECIDING: u64 = Known::Host.bit()
     | Known::Expect.bit();
 
 #[cfg(test)]
+#[path = "head_tests.rs"]
 mod tests;
