@@ -574,9 +574,9 @@ fn what_mutations_of_real_requests_we_accept_httparse_accepts_alike() {
 }
 
 /// All results of one scanner for a whole buffer.
-struct Read<'a>(&'a [u8]);
+struct HeadJob<'a>(&'a [u8]);
 
-impl ScanJob for Read<'_> {
+impl ScanJob for HeadJob<'_> {
     type Output = (Progress, usize, String);
 
     fn run<S: Scanner>(self, scanner: S) -> Self::Output {
@@ -597,7 +597,7 @@ fn every_scanner_finds_the_same_in_mutations_of_real_requests() {
     let mut random = Random::new(seed);
     for _ in 0..10_000 {
         let input = mutation(&mut random);
-        let found = scan::by_each(|| Read(&input));
+        let found = scan::by_each(|| HeadJob(&input));
         for (name, other) in &found[1..] {
             assert_eq!(*other, found[0].1, "{name}: {}", input.escape_ascii());
         }
@@ -624,7 +624,7 @@ fn a_scanner_that_takes_one_byte_for_another_is_found_out() {
     let seed = 0x5eed_0005;
     println!("seed {seed:#x}");
     let mut random = Random::new(seed);
-    let differs = |input: Vec<u8>| Read(&input).run(Careless) != Read(&input).run(Scalar);
+    let differs = |input: Vec<u8>| HeadJob(&input).run(Careless) != HeadJob(&input).run(Scalar);
     let count = (0..10_000).filter(|_| differs(mutation(&mut random))).count();
     assert!(count > 20, "what the comparison finds of a planted fault: {count} of 10000");
 }
