@@ -51,6 +51,8 @@ mod simulation;
 mod socket;
 mod source;
 mod subscriber;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 

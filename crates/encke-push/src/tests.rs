@@ -15,7 +15,7 @@ use std::time::Duration;
 use encke_hub::Epoch;
 use encke_rights::{Act, AuthSettings, Openness, Shut, StaticToken};
 use encke_server::testing::{SimNet, SimPeer, SimResponse};
-use encke_settings::{OrOff, Period, Secret};
+use encke_settings::{OrOff, Period, Secret, notice};
 use encke_wire::websocket::{self, Opcode};
 
 use crate::plan::PushPlan;
@@ -75,6 +75,8 @@ impl Stage {
     }
 
     fn of(workers: usize, push: &PushSettings, auth: &AuthSettings) -> Self {
+        // Notices are no results of tests.
+        notice::set_level(notice::Level::Error);
         let mut net = SimNet::new(7);
         let plan = plan(push, auth);
         net.start(SocketAddr::from(([10, 0, 0, 1], 80)), workers, plan.mounts());

@@ -126,6 +126,7 @@ fn subscribers_above_the_admission_are_rejected_by_each_transport() {
     );
     assert!((2..=6).contains(&retry_s), "{retry_s}");
     assert_eq!(lines.field("Connection"), Some("close"));
+    assert_eq!(stage.get("news?wait=0", "").status, 503, "the first poll of a connection");
     let mut socket = stage.envelopes("news", "");
     let (code, reason) = stage.closed(&mut socket);
     assert_eq!(code, 1013);
