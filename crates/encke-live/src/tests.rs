@@ -10,12 +10,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_push::testing::{Act, AuthSettings, Openness, Shut};
 use encke_push::{PushPlan, PushPublisher, PushSettings};
-use encke_rights::{Act, AuthSettings, Openness, Shut};
 use encke_server::testing::{SimMounts, SimNet, SimPeer, SimResponse};
-use encke_settings::Period;
+use encke_settings::{Period, notice};
+use encke_stats::{Sample, Source as _};
 use serde_json::Value;
 
+use crate::figures::LiveReport;
 use crate::{LiveChannelSettings, LivePoint, LiveSettings, LiveState};
 
 /// A stream of video with sound: 64 pictures, a key frame each second.
@@ -82,6 +84,8 @@ impl Stage {
     }
 
     fn add(&mut self, workers: usize, live: &LiveSettings, auth: &AuthSettings) -> usize {
+        // Notices of sources are no results of tests.
+        notice::set_level(notice::Level::Error);
         let state = LiveState::new(live);
         let (plan, mounts) = mounts(live, auth, &state);
         let publisher = plan.publisher();
@@ -160,22 +164,12 @@ impl Stage {
 
     /// Returns a metric's value.
     fn metric(&self, name: &str) -> u64 {
-        let report =
-            crate::figures::LiveReport { state: Arc::clone(&self.sites[0].state), names: "live/".to_owned() };
-        use encke_stats::Source as _;
-        let families = report.families();
-        let mut text = String::new();
-        for family in &families {
-            text.push_str(&format!("{family:?}\n"));
+        let report = LiveReport { state: Arc::clone(&self.sites[0].state), names: "live/".to_owned() };
+        let family = report.families().into_iter().find(|family| family.name == name).expect("a metric");
+        match &family.samples[..] {
+            [Sample { value: encke_stats::Value::Count(count), .. }] => *count,
+            other => panic!("{name}: {other:?}"),
         }
-        text.lines()
-            .find(|line| line.contains(&format!("\"{name}\"")))
-            .and_then(|line| {
-                let digits: Vec<&str> =
-                    line.split(|one: char| !one.is_ascii_digit()).filter(|part| !part.is_empty()).collect();
-                digits.last()?.parse().ok()
-            })
-            .unwrap_or_else(|| panic!("no {name}: {text}"))
     }
 }
 

@@ -42,6 +42,8 @@ fn a_source_of_its_own_ends_the_fallback() {
     stage.feed(&mut pause, MP3);
     stage.run(seconds(1));
     assert_eq!(stage.head(&mut listener).body.len(), before, "the fallback is not mixed in");
+    assert_eq!(stage.end(&mut source).status, 200);
+    assert_eq!(stage.info("song")["state"], "lost", "until the fallback begins again");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use encke_rights::{AuthSettings, StaticToken};
+use encke_push::testing::{AuthSettings, StaticToken};
 use encke_settings::Secret;
 
 use super::*;
@@ -199,4 +199,112 @@ fn a_source_of_its_own_is_refused_beside_a_pull_that_delivers() {
     assert_eq!(stage.head(&mut listener).status, 200);
     let mut own = stage.source_at(1, "song", "");
     assert_eq!(stage.net.response(&mut own).status, 409);
+}
+
+/// The requests that a stub of a server has received.
+type Asked = Arc<std::sync::Mutex<Vec<String>>>;
+
+const STUB: &str = "http://10.0.1.1:80/live/";
+
+/// A server that pulls from a stub, which responds to each request by its number.
+fn with_stub(reply: impl Fn(usize) -> encke_server::Reply + Clone + Send + Sync + 'static) -> (Stage, Asked) {
+    let asked = Asked::default();
+    let record = Arc::clone(&asked);
+    let stub = move |request: &encke_server::Request<'_>, _: encke_server::Exchange| {
+        let field = |name: &str| String::from_utf8_lossy(request.field(name).unwrap_or(b"-")).into_owned();
+        let path = String::from_utf8_lossy(request.path());
+        let fields = ["host", "user-agent", "accept", "encke-hops", "authorization"].map(field).join(" | ");
+        let mut asked = encke_io::lock(&record);
+        asked.push(format!("{path} | {fields}"));
+        encke_server::Outcome::Now(reply(asked.len()))
+    };
+    let mut stage = Stage { net: SimNet::new(7), sites: Vec::new() };
+    let token = Some(Secret::Text("token-1".into()));
+    let pull = vec![PullSettings { url: STUB.into(), token }];
+    stage.add(1, &live(|channel| channel.pull = pull), &open_to_all());
+    stage.net.start(SocketAddr::from(([10, 0, 1, 1], 80)), 1, vec![("/".into(), Arc::new(stub))]);
+    (stage, asked)
+}
+
+fn redirect(to: &str) -> encke_server::Reply {
+    encke_server::Reply::new(302).with("Location", to)
+}
+
+/// Sends a listener to the server, and returns the text of its 502.
+fn failure(stage: &mut Stage) -> String {
+    let rejected = stage.get("song");
+    assert_eq!(rejected.status, 502, "{}", rejected.text());
+    rejected.text()
+}
+
+#[test]
+fn a_pull_is_a_request_with_the_nodes_and_the_token() {
+    let (mut stage, asked) = with_stub(|_| encke_server::Reply::error(404));
+    let mut listener = stage.listen("song", "Encke-Hops: other\r\n");
+    assert_eq!(stage.net.response(&mut listener).status, 502);
+    let node = stage.sites[0].state.node().to_owned();
+    let first = encke_io::lock(&asked)[0].clone();
+    assert_eq!(first, format!("/live/song | 10.0.1.1 | encke | */* | other, {node} | Bearer token-1"));
+}
+
+#[test]
+fn failed_attempts_are_a_pause_apart() {
+    let (mut stage, asked) = with_stub(|_| encke_server::Reply::error(503));
+    assert_eq!(failure(&mut stage), "the stream cannot be pulled: status 503\n");
+    stage.run(seconds(10));
+    let count = encke_io::lock(&asked).len();
+    assert!((1..=3).contains(&count), "{count} attempts");
+}
+
+#[test]
+fn the_error_of_a_pull_is_given_to_new_listeners_for_two_seconds() {
+    let (mut stage, asked) = with_stub(|_| encke_server::Reply::error(503));
+    failure(&mut stage);
+    let before = encke_io::lock(&asked).len();
+    failure(&mut stage);
+    assert_eq!(encke_io::lock(&asked).len(), before, "no further attempt");
+}
+
+#[test]
+fn a_redirection_on_the_same_server_keeps_the_token() {
+    let (mut stage, asked) = with_stub(|number| match number {
+        1 => redirect("http://10.0.1.1/live/other"),
+        _ => encke_server::Reply::error(404),
+    });
+    failure(&mut stage);
+    let asked = encke_io::lock(&asked).clone();
+    assert!(asked[1].starts_with("/live/other | ") && asked[1].ends_with("Bearer token-1"), "{asked:?}");
+}
+
+#[test]
+fn three_redirections_in_a_row_are_followed() {
+    let (mut stage, asked) = with_stub(|number| redirect(&format!("http://10.0.1.1/live/{number}")));
+    assert_eq!(failure(&mut stage), "the stream cannot be pulled: too many redirections in a row\n");
+    let paths: Vec<String> = encke_io::lock(&asked)
+        .iter()
+        .map(|one| one.split(' ').next().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(paths[..4], ["/live/song", "/live/1", "/live/2", "/live/3"]);
+    assert!(!paths.contains(&"/live/4".to_owned()), "{paths:?}");
+}
+
+#[test]
+fn a_response_that_is_no_stream_is_a_502_with_its_reason() {
+    for (status, location, text) in [
+        (302, None, "status 302 without an http:// or https:// URL as Location"),
+        (302, Some("ftp://a/b"), "status 302 without an http:// or https:// URL as Location"),
+        (401, None, "status 401: the server requires another token, see live.channel.pull"),
+        (403, None, "status 403: the server requires another token, see live.channel.pull"),
+        (508, None, "status 508: the nodes pull from each other, a loop"),
+        (500, None, "status 500"),
+    ] {
+        let (mut stage, _) = with_stub(move |_| {
+            let reply = encke_server::Reply::error(status);
+            match location {
+                Some(location) => reply.with("Location", location),
+                None => reply,
+            }
+        });
+        assert_eq!(failure(&mut stage), format!("the stream cannot be pulled: {text}\n"), "{status}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Requests of sources.
 
-use encke_rights::{AuthSettings, StaticToken};
+use encke_push::testing::{AuthSettings, StaticToken};
 use encke_settings::Secret;
 
 use super::*;
@@ -194,7 +194,7 @@ fn bytes_that_are_not_valid_in_their_container_end_the_source_with_a_415() {
 }
 
 #[test]
-fn the_content_type_tells_apart_containers_that_begin_alike() {
+fn the_bytes_decide_the_container_whatever_type_is_given() {
     let mut stage = Stage::new();
     for (name, content_type, container, shown) in [
         ("a", "video/webm", "webm", "video/webm"),
@@ -335,4 +335,63 @@ fn a_pause_of_the_source_is_counted_for_operators() {
     let card = inner.source.as_ref().expect("a source");
     assert_eq!(card.pauses.count, 1);
     assert!(card.pauses.longest_ns >= 3_000_000_000, "{:?}", card.pauses);
+}
+
+#[test]
+fn a_source_that_returns_from_a_long_silence_begins_again_with_its_head() {
+    let mut stage = Stage::with(&live(|channel| channel.time = Period::seconds(5)));
+    let (half, rest) = WEBM.split_at(WEBM.len() / 2);
+    let mut source = stage.sending("film", half);
+    stage.run(seconds(8));
+    stage.feed(&mut source, rest);
+    stage.run(seconds(1));
+    let mut listener = stage.listen("film", "");
+    assert_eq!(stage.bytes(&mut listener, 200)[..200], WEBM[..200]);
+}
+
+#[test]
+fn after_a_long_silence_pieces_are_dropped_up_to_a_key_frame() {
+    let ts: &[u8] = include_bytes!("../../../encke-wire/tests/media/h264-aac.ts");
+    let mut stage = Stage::with(&live(|channel| channel.time = Period::seconds(5)));
+    let mut source = stage.source("film", "");
+    let mut dropped = Vec::new();
+    for part in ts.chunks(188 * 20) {
+        stage.feed(&mut source, part);
+        // A silence after each part.
+        stage.run(seconds(6));
+        dropped.push(stage.metric("encke_live_dropped_pieces_total"));
+    }
+    // A part with a key frame drops nothing after it.
+    assert_eq!(dropped, [0, 1, 2, 2, 3, 4, 4, 6, 7, 7]);
+}
+
+#[test]
+fn frames_of_sound_are_gathered_for_a_quarter_of_a_second() {
+    let mut stage = Stage::new();
+    let mut source = stage.sending("song", &MP3[..8_000]);
+    let mut listener = stage.listen("song", "");
+    stage.head(&mut listener);
+    stage.feed(&mut source, &MP3[8_000..10_000]);
+    stage.run(Duration::from_millis(20));
+    let passed = stage.head(&mut listener).body.len();
+    stage.feed(&mut source, &MP3[10_000..12_000]);
+    stage.run(Duration::from_millis(200));
+    assert_eq!(stage.head(&mut listener).body.len(), passed, "220 ms after the last frames");
+    stage.run(Duration::from_millis(50));
+    assert!(stage.head(&mut listener).body.len() > passed + 1_000, "270 ms after the last frames");
+}
+
+#[test]
+fn frames_are_passed_on_at_once_without_a_gather_time() {
+    let mut stage =
+        Stage::with(&live(|channel| channel.gather = encke_settings::OrAuto::Set(Period::seconds(0))));
+    let mut source = stage.sending("song", &MP3[..8_000]);
+    let mut listener = stage.listen("song", "");
+    stage.head(&mut listener);
+    for end in [10_000, 12_000] {
+        let before = stage.head(&mut listener).body.len();
+        stage.feed(&mut source, &MP3[end - 2_000..end]);
+        stage.run(Duration::from_millis(10));
+        assert!(stage.head(&mut listener).body.len() > before + 1_000);
+    }
 }
