@@ -25,6 +25,8 @@ mod pull_url;
 mod settings;
 mod source;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use feed::{LiveFeed, LiveFeedError, LiveFeeds};
 pub use point::LivePoint;

@@ -51,6 +51,10 @@ mod simulation;
 mod socket;
 mod source;
 mod subscriber;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use channel_point::{ChannelPoint, PointBody, PointHandler, PointRead};
 pub use encke_broker::{CLAIMS_MAX, ClaimError, SourceBoard, SourceHolder};

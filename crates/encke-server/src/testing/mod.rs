@@ -5,12 +5,14 @@
 
 mod fleet;
 mod guard_stage;
+mod net;
 #[cfg(test)]
 mod relays;
 pub mod traces;
 
 pub use fleet::{Fleet, FleetCounts, Stepped};
 pub use guard_stage::GuardStage;
+pub use net::{SimMounts, SimNet, SimPeer, SimResponse};
 
 use std::rc::Rc;
 use std::sync::Arc;
