@@ -16,8 +16,8 @@ PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-sett
 .PHONY: help run cluster build quick test test-all verify browser build-windows test-windows check-elsewhere bench bench-load lint lint-all fmt fuzz soak dist dist-all dist-windows
 
 help:
-	@echo 'make run     build without optimisation and serve the chat of examples/chat (two minutes and a half on two cores)'
-	@echo 'make build   build the fast program, $(TARGET)/release/encke (five minutes)'
+	@echo 'make run     build without optimisation and serve the chat of examples/chat (three minutes on two cores)'
+	@echo 'make build   build the fast program, $(TARGET)/release/encke (ten minutes)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
 	@echo 'make quick   format, tidy, clippy and unit tests of what has changed (at most a minute and a half)'
 	@echo 'make test    unit and integration tests, attacks, lint (at most nine minutes, with the build)'

@@ -135,11 +135,12 @@ fn file(path: &Path, planned: bool) -> Vec<u8> {
 fn a_damaged_store_is_reported_with_a_remedy_and_never_panics() {
     let folder = Folder::new("damages");
     let path = folder.0.join("push.redb");
+    let seeds = Seeds::of(SEEDS);
     let (mut reported, mut read) = (0, 0);
     for planned in [true, false] {
         let whole = file(&path, planned);
         for (kind, damage) in DAMAGES {
-            for seed in Seeds::of(SEEDS).range() {
+            for seed in seeds.range() {
                 let mut bytes = whole.clone();
                 damage(&mut bytes, &mut Random(seed * 0x9E37_79B9));
                 fs::write(&path, &bytes).expect("written");
@@ -164,7 +165,7 @@ fn a_damaged_store_is_reported_with_a_remedy_and_never_panics() {
         }
     }
     println!("{reported} reported, {read} read");
-    assert!(reported > 200 && read > 0, "{reported} reported, {read} read");
+    assert!(reported > 3 * seeds.count() && read > 0, "{reported} reported, {read} read");
 }
 
 #[test]
