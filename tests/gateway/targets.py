@@ -62,7 +62,7 @@ def judge(lab: Lab, load: Load, calm: set[str], turns: int) -> str:
                                 # A response that had begun when its application was killed cannot be repeated.
                                 and not ("kill" in phase and re.search("Reset|IncompleteRead|RemoteDisconnected", failure))
                                 # puma ends with such a response of its own, which passes as any other.
-                                and not (phase == "terminate" and "500 b'An unhandled lowlevel error" in failure))
+                                and not ("terminate" in phase and "500 b'An unhandled lowlevel error" in failure))
     require(not reads, f"failed GETs of {load.counts['GET']}: {dict(reads)}; in the log: {load.server.reasons()}")
     writes = collections.Counter(phase for method, phase, _ in load.failures if method == "POST")
     require(not calm & set(writes), f"POSTs failed while nothing happened: {writes}")
