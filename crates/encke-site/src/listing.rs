@@ -446,6 +446,24 @@ mod tests {
     }
 
     #[test]
+    fn the_page_counts_directories_files_and_bytes() {
+        let html = ListingView { format: Format::Html, ..view(ListingSort::Name, false) };
+        for (directories, files, text) in [
+            (0, 0, "<footer>0 directories, 0 files, 0 B"),
+            (1, 1, "<footer>1 directory, 1 file, 7 B"),
+            (2, 3, "<footer>2 directories, 3 files, 21 B"),
+        ] {
+            let name = |number| format!("entry-{number}");
+            let lines = (0..directories).map(|number| line(&name(number), true, 0, 0));
+            let entries =
+                lines.chain((0..files).map(|number| line(&name(number + 9), false, 7, 0))).collect();
+            let page = html.render(Listing { path: "/".into(), entries, truncated: false });
+            let page = String::from_utf8(page).expect("UTF-8");
+            assert!(page.contains(text), "{text}: {page}");
+        }
+    }
+
+    #[test]
     fn sizes_and_moments_are_written_for_people() {
         for (bytes, text) in [
             (0, "0 B"),

@@ -346,6 +346,22 @@ mod tests {
         assert_eq!((all.count_up_to(0), all.count_up_to(64), all.count_up_to(u64::MAX)), (1, 4, 6));
     }
 
+    #[test]
+    fn equal_durations_are_recorded_at_once() {
+        let (histogram, one_by_one) = (Histogram::new(), Histogram::new());
+        for (ns, count) in [(5, 3), (700, 2), (60, 4), (9_000, 0)] {
+            histogram.record_many(ns, count);
+            (0..count).for_each(|_| one_by_one.record(ns));
+        }
+        let (all, expected) = (histogram.distribution(), one_by_one.distribution());
+        assert_eq!((all.count(), all.max_ns(), all.sum_ns()), (9, 700, 5 * 3 + 700 * 2 + 60 * 4));
+        assert_eq!(
+            (all.count(), all.max_ns(), all.sum_ns()),
+            (expected.count(), expected.max_ns(), expected.sum_ns())
+        );
+        assert_eq!(all.quantile_ns(0.5), expected.quantile_ns(0.5));
+    }
+
     /// Numbers that look like latencies: most near 2^12, a long tail up to 2^36. Seeded, so a failure repeats.
     fn latencies(seed: u64, count: usize) -> impl Iterator<Item = u64> {
         let mut state = seed;
