@@ -19,8 +19,8 @@ help:
 	@echo 'make run     build without optimisation and serve the chat of examples/chat (three minutes on two cores)'
 	@echo 'make build   build the fast program, $(TARGET)/release/encke (ten minutes)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
-	@echo 'make quick   format, tidy, clippy and unit tests of what has changed (at most a minute and a half)'
-	@echo 'make test    unit and integration tests, attacks, lint (at most nine minutes, with the build)'
+	@echo 'make quick   format, tidy, clippy and unit tests of the changed crates, and of the crates above them'
+	@echo 'make test    unit and integration tests, attacks, lint (eleven minutes on two cores, with the build)'
 	@echo 'make verify  everything before a release: back ends, real applications, players, packages, Windows (an hour)'
 	@echo 'make browser the client, its pages and the chat in a browser'
 	@echo 'make build-windows  build the program and these tests for Windows, without running them'
@@ -145,7 +145,7 @@ dist:
 	dist/test-deb.sh
 	dist/test-systemd.sh
 
-# Needs twice the time of `make dist`, so .ci/run does not include it: `make lint` checks that the crates compile for aarch64.
+# Needs twice the time of `make dist`, so `make verify` does not include it: `make check-elsewhere` checks that the crates compile for aarch64.
 dist-all:
 	.ci/need python3 python3-yaml cc musl-gcc curl readelf haproxy nats-server mmdebstrap
 	.ci/need aarch64-linux-gnu-gcc musl-aarch64 qemu-aarch64-static
@@ -156,7 +156,7 @@ dist-all:
 	dist/test-systemd.sh
 	$(MAKE) dist-windows
 
-# Needs another release build, so `make dist` and .ci/run leave it out. Installs mingw and wine if they are missing.
+# Needs another release build, so `make dist` and `make verify` leave it out. Installs mingw and wine if they are missing.
 dist-windows:
 	.ci/need python3 curl openssl wine x86_64-pc-windows-gnu
 	dist/windows.sh
