@@ -1233,7 +1233,8 @@ impl Core {
                 } else {
                     CloseReason::IdleTime
                 };
-                self.close(token, reason, false);
+                // The kernel would go on holding the bytes that the client has not received.
+                self.close(token, reason, unsent > 0);
             }
             ConnPhase::Http2 => self.http2_overdue(token),
             ConnPhase::Proxy => self.close(token, CloseReason::ProxyHeader, false),
