@@ -13,7 +13,7 @@ NPM_CI := npm ci --silent --no-audit --no-fund
 ELSEWHERE := aarch64-apple-darwin aarch64-unknown-linux-musl
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-apps -p encke-gateway -p encke-console -p encke-assembly -p encke-load
 
-.PHONY: help run cluster build quick test test-all verify browser build-windows test-windows check-elsewhere bench bench-load lint lint-all fmt fuzz soak dist dist-all dist-windows
+.PHONY: help run cluster build quick test test-all verify browser build-windows test-windows check-elsewhere bench bench-load lint lint-texts lint-all fmt fuzz soak dist dist-all dist-windows
 
 help:
 	@echo 'make run     build without optimisation and serve the chat of examples/chat (three minutes on two cores)'
@@ -55,8 +55,8 @@ test test-all: export PROPTEST_RNG_SEED ?= $(SEED)
 test test-all browser: program = $(abspath $(TARGET))/debug/encke
 test:
 	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm php nginx pebble pebble-challtestsrv nats-server lint-venv
-	CARGO=$(CARGO) tests/abreast \
-	    --also lint '$(MAKE) --no-print-directory lint' \
+	CARGO=$(CARGO) tests/abreast --lint \
+	    --also lint '$(MAKE) --no-print-directory lint-texts' \
 	    --also client 'cd client; $(NPM_CI); npm test' \
 	    --also attacks 'tests/attacks/run --encke $(program)' \
 	    --also bench 'cd bench; python3 -m unittest -q' \
@@ -99,9 +99,12 @@ bench-load:
 	$(CARGO) build --profile dist --locked
 	python3 bench/run.py --only load-keepalive,load-connect,load-pipelined,load-held,load-screen,load-verdict --servers nginx --write
 
-lint:
-	$(CARGO) fmt --all --check
+lint: lint-texts
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# `make test` compiles with clippy, and needs only these.
+lint-texts:
+	$(CARGO) fmt --all --check
 	$(CARGO) xtask tidy
 	.ci/need lint-venv
 	$(TARGET)/lint-venv/bin/lychee --offline --include-fragments --no-progress --quiet $$(git ls-files '*.md')
