@@ -87,7 +87,11 @@ impl Handler for ConsoleHandler {
                 call.responder.exchange.read_more();
                 self.waiting.insert(key, (route, call));
             }
-            Piece::End => (route.call)(call),
+            // A client may hold its body back for longer than its rights last.
+            Piece::End => match call.check_access() {
+                Ok(()) => (route.call)(call),
+                Err(problem) => call.responder.send(Err(problem)),
+            },
             // The server responds, or the client has disconnected.
             Piece::Broken => {}
         }

@@ -103,6 +103,14 @@ impl Call {
         }
     }
 
+    /// Checks that the user still has the rights with which the request began.
+    ///
+    /// # Errors
+    /// The session has ended, or the user was changed.
+    pub(crate) fn check_access(&self) -> Result<(), ApiProblem> {
+        self.shared.check_access(self.identity.as_ref())
+    }
+
     pub(crate) fn param(&self, place: usize) -> &str {
         self.params.get(place).map_or("", String::as_str)
     }

@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::call::{CERTIFICATE_CSRF, Call};
 use crate::json::{as_json, json_text};
 use crate::problem::ApiProblem;
-use crate::session::{Identity, IdentityProof, SessionUser};
-use crate::settings::{ConsoleRole, NAME_BYTES_MAX};
+use crate::session::{Identity, IdentityProof, SessionError, SessionOwner, SessionUser};
+use crate::settings::{ConsoleRole, ConsoleUsers, NAME_BYTES_MAX};
 use crate::shared::ConsoleShared;
 
 /// The user of a one-time token: the person who can read the server's output, or has its admin token.
@@ -18,20 +18,26 @@ const OPERATOR: &str = "operator";
 
 /// The user of the program's own one-time tokens.
 pub(crate) fn operator() -> SessionUser {
-    SessionUser { name: OPERATOR.into(), role: ConsoleRole::Admin, credentials: None }
+    let owner = SessionOwner::Operator;
+    SessionUser { name: OPERATOR.into(), role: ConsoleRole::Admin, owner, until_ms: u64::MAX }
+}
+
+/// A configured user whose credentials were checked with `users`.
+fn configured(users: &ConsoleUsers, name: Arc<str>, role: ConsoleRole) -> Option<SessionUser> {
+    let owner = SessionOwner::User { credentials: users.credentials(&name)? };
+    Some(SessionUser { name, role, owner, until_ms: u64::MAX })
 }
 
 /// The user of a one-time token: the one that requests it, so that the token has no longer life than its user.
-fn token_user(call: &Call) -> SessionUser {
-    let Some(identity) = &call.identity else { return operator() };
-    match identity.credential {
-        IdentityProof::Token => operator(),
-        IdentityProof::Session(key) => call.shared.sessions.user(&key).unwrap_or_else(operator),
-        IdentityProof::Certificate(_) => SessionUser {
-            name: Arc::clone(&identity.user),
-            role: identity.role,
-            credentials: call.shared.users().credentials(&identity.user),
-        },
+fn token_user(call: &Call, now_ms: u64) -> Option<SessionUser> {
+    match call.identity.as_ref()?.credential {
+        IdentityProof::Token => Some(operator()),
+        IdentityProof::Session(key) => call.shared.sessions.user(&key, now_ms),
+        IdentityProof::Certificate(fingerprint) => {
+            let users = call.shared.users();
+            let (name, role) = users.with_certificate(&fingerprint)?;
+            configured(&users, name, role)
+        }
     }
 }
 
@@ -64,8 +70,7 @@ pub(crate) fn log_in(call: Call) {
             {
                 return call.responder.send(Err(problem));
             }
-            let wrong = "the token is wrong, used, or older than ten minutes; `encke console` opens the page with a new one";
-            open(call, user, wrong);
+            open(call, user, WRONG_TOKEN);
         }
         Ok(LogInBody::Password { user, password }) => {
             let mut call = call;
@@ -76,14 +81,12 @@ pub(crate) fn log_in(call: Call) {
             call.responder.set_user(&user.as_str().into());
             let (shared, users) = (Arc::clone(&call.shared), call.shared.users());
             let rejected = shared.passwords.run(call, move |call| {
-                let found = users.log_in(&user, password.as_bytes()).map(|(name, role)| {
-                    let credentials = users.credentials(&name);
-                    SessionUser { name, role, credentials }
-                });
+                let found = users.log_in(&user, password.as_bytes());
+                let found = found.and_then(|(name, role)| configured(&users, name, role));
                 if found.is_some() {
                     call.shared.sessions.forgive_attempt(call.peer);
                 }
-                open(call, found, "the user or the password is wrong");
+                open(call, found, WRONG_PASSWORD);
             });
             if let Some(call) = rejected {
                 call.responder.send(Err(busy()));
@@ -96,6 +99,13 @@ pub(crate) fn log_in(call: Call) {
 pub(crate) fn busy() -> ApiProblem {
     let text = CodedText::new("busy", "too many requests wait for the console; try again");
     ApiProblem::of("busy", 503, text)
+}
+
+const ACCESS_ENDED: &str = "your session has ended, or your user was changed; log in again";
+
+/// The rights of a request have ended since its credentials were checked.
+pub(crate) fn access_ended() -> ApiProblem {
+    ApiProblem::of("credentials", 401, ACCESS_ENDED)
 }
 
 fn begin_attempt(call: &Call) -> Result<(), ApiProblem> {
@@ -112,6 +122,20 @@ pub(crate) fn too_many(wait_s: u64) -> CodedText {
     CodedText::new("attempts", "too many failed attempts from this address; wait {n} s").with("n", wait_s)
 }
 
+const WRONG_TOKEN: &str =
+    "the token is wrong, used, or older than ten minutes; `encke console` opens the page with a new one";
+const WRONG_PASSWORD: &str = "the user or the password is wrong";
+
+/// The error of a user that has changed since its credentials were checked, or of the system.
+fn session_problem(error: SessionError, changed: &'static str) -> ApiProblem {
+    match error {
+        SessionError::UserChanged => ApiProblem::of("credentials", 401, changed),
+        SessionError::Random(error) => {
+            ApiProblem::new(503, format!("the system gives no random bytes: {error}"))
+        }
+    }
+}
+
 /// Opens a session for a user. Without one the attempt stays counted.
 fn open(call: Call, user: Option<SessionUser>, wrong: &'static str) {
     let Call { shared, mut responder, is_secure, cookie_name, .. } = call;
@@ -123,10 +147,7 @@ fn open(call: Call, user: Option<SessionUser>, wrong: &'static str) {
     let (name, role) = (Arc::clone(&user.name), user.role);
     let opened = match shared.sessions.open(user, now_ms) {
         Ok(opened) => opened,
-        Err(error) => {
-            let text = format!("the system gives no random bytes: {error}");
-            return responder.send(Err(ApiProblem::new(503, text)));
-        }
+        Err(error) => return responder.send(Err(session_problem(error, wrong))),
     };
     let session =
         json!({ "schema": 1, "user": &*name, "role": role, "csrf": opened.csrf, "ends_ms": opened.ends_ms });
@@ -174,9 +195,11 @@ pub(crate) fn log_out(call: Call) {
 }
 
 pub(crate) fn new_token(call: Call) {
-    let user = token_user(&call);
+    let now_ms = ConsoleShared::unix_ms();
+    let user = token_user(&call, now_ms);
     let Call { shared, responder, authority, is_secure, .. } = call;
-    let result = shared.sessions.login_token(user, ConsoleShared::unix_ms());
+    let Some(user) = user else { return responder.send(Err(access_ended())) };
+    let result = shared.sessions.login_token(user, now_ms);
     responder.send(match result {
         Ok((token, ends_ms)) => {
             let scheme = if is_secure { "https" } else { "http" };
@@ -184,6 +207,6 @@ pub(crate) fn new_token(call: Call) {
             let made = json!({ "schema": 1, "token": token, "url": url, "ends_ms": ends_ms });
             Ok(json_text(201, made.to_string()))
         }
-        Err(error) => Err(ApiProblem::new(503, format!("the system gives no random bytes: {error}"))),
+        Err(error) => Err(session_problem(error, ACCESS_ENDED)),
     });
 }

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use crate::audit::Audit;
 use crate::history::History;
 use crate::live::Ticker;
+use crate::log_in::access_ended;
+use crate::problem::ApiProblem;
 use crate::series::{SERIES, Snapshot};
 use crate::session::{ConsoleSessions, Identity, IdentityProof};
 use crate::settings::{ConsoleUsers, SettingsEditor};
@@ -30,7 +32,6 @@ pub(crate) struct ConsoleShared {
     /// Names of this server that are accepted as the host of a request.
     pub(crate) hosts: Arc<[HostPattern]>,
     pub(crate) sessions: ConsoleSessions,
-    pub(crate) users: Mutex<ConsoleUsers>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) history: Mutex<History>,
     pub(crate) ticker: Arc<Ticker>,
@@ -64,7 +65,7 @@ impl ConsoleShared {
     }
 
     pub(crate) fn users(&self) -> ConsoleUsers {
-        lock(&self.users).clone()
+        self.sessions.users()
     }
 
     /// Whether a user of an earlier request still has the same rights.
@@ -77,6 +78,15 @@ impl ConsoleShared {
                 known.is_some_and(|(user, role)| user == identity.user && role == identity.role)
             }
         }
+    }
+
+    /// Checks that the user of a waiting request still has its rights. Open routes have no user.
+    ///
+    /// # Errors
+    /// The session has ended, or the user was changed.
+    pub(crate) fn check_access(&self, identity: Option<&Identity>) -> Result<(), ApiProblem> {
+        let has_access = identity.is_none_or(|identity| self.still_knows(identity, Self::unix_ms()));
+        if has_access { Ok(()) } else { Err(access_ended()) }
     }
 
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {

@@ -1,0 +1,62 @@
+"""Attacks on the console: rights that outlive their cause."""
+import json
+from types import SimpleNamespace
+
+from attackers import AttackRig, attack
+from rig import Connection, require
+
+# `openssl passwd -6 -salt saltsalt secret`
+HASH = "$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1"
+PASSWORD = "secret"
+
+
+def users(*names: str, role: str = "admin") -> dict:
+    """The section of a console with these users, who have one password."""
+    return {"console": {"user": [{"name": name, "password": HASH, "role": role} for name in names]}}
+
+
+def logged_in(server, name: str, source: str = "127.0.0.1") -> dict:
+    """Logs a user in. Returns the fields of the session's requests."""
+    client = server.client(source, server.admin)
+    response = client.ask("/api/v1/session", "POST", json.dumps({"user": name, "password": PASSWORD}))
+    require(response.status == 201, f"the log-in of {name}: {response}")
+    cookie = response.fields["Set-Cookie"].partition(";")[0]
+    return {"Cookie": cookie, "Encke-Csrf": json.loads(response.body)["csrf"]}
+
+
+def unfinished(rig: AttackRig, server, method: str, target: str, fields: dict, body: bytes) -> SimpleNamespace:
+    """Begins a request whose credentials the server has checked, and holds its body back until `end`, which returns the status."""
+    client: Connection = rig.connect(server.admin)
+    lines = {**fields, "Expect": "100-continue", "Content-Length": len(body)}
+    client.request(target, method, "".join(f"{name}: {value}\r\n" for name, value in lines.items()), host=f"127.0.0.1:{server.admin}")
+
+    def status() -> int:
+        return int(client.head().split()[1])
+
+    def end() -> int:
+        client.sendall(body)
+        return status()
+
+    require((early := status()) == 100, f"{method} {target} was rejected with {early}")
+    return SimpleNamespace(end=end)
+
+
+@attack(undefended=None)
+def requests_of_removed_admins_do_nothing(rig: AttackRig) -> str:
+    """An administrator holds back the body of a request for a one-time token, of a change of the log level, and of one of the
+    settings. The user is removed, then the bytes arrive.
+
+    Each request gets a 401 and changes nothing; those of another administrator work."""
+    server = rig.server(users("ann", "ben"))
+    ann, ben = logged_in(server, "ann"), logged_in(server, "ben")
+    level = json.dumps({"level": "debug"}).encode()
+    requests = [("POST", "/api/v1/session/token", b" "), ("PUT", "/api/v1/log/level", level),
+                ("POST", "/api/v1/settings/check", b"{}"), ("DELETE", "/api/v1/session", b" ")]
+    held = [(target, unfinished(rig, server, method, target, ann, body)) for method, target, body in requests]
+    kept = unfinished(rig, server, *requests[0][:2], ben, b" ")
+    server.reload(users("ben"))
+    statuses = {target: request.end() for target, request in held}
+    require(set(statuses.values()) == {401}, f"a removed user got {statuses}")
+    require(server.api("log/level")["level"] != "debug", "a removed user has changed the level of the log")
+    require(kept.end() == 201, "another administrator got no token")
+    return f"{len(held)} of {len(held)} requests rejected"
