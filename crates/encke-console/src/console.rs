@@ -10,7 +10,7 @@ use crate::audit::Audit;
 use crate::history::History;
 use crate::live::Ticker;
 use crate::log_in::operator;
-use crate::session::{ConsoleSessions, SessionError, SessionLimits};
+use crate::session::{ConsoleSessions, SessionLimits, SessionOpenError};
 use crate::settings::{ConsoleUsers, SettingsControl, SettingsEditor};
 use crate::shared::ConsoleShared;
 use crate::worker::ConsoleThread;
@@ -72,8 +72,8 @@ impl Console {
     pub fn login_token(&self) -> io::Result<String> {
         match self.shared.sessions.login_token(operator(), ConsoleShared::unix_ms()) {
             Ok((token, _)) => Ok(token),
-            Err(SessionError::Random(error)) => Err(error),
-            Err(SessionError::UserChanged) => unreachable!("an operator is no configured user"),
+            Err(SessionOpenError::Random(error)) => Err(error),
+            Err(SessionOpenError::UserChanged) => unreachable!("an operator is no configured user"),
         }
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::call::{CERTIFICATE_CSRF, Call};
 use crate::json::{as_json, json_text};
 use crate::problem::ApiProblem;
-use crate::session::{Identity, IdentityProof, SessionError, SessionOwner, SessionUser};
+use crate::session::{Identity, IdentityProof, SessionOpenError, SessionOwner, SessionUser};
 use crate::settings::{ConsoleRole, ConsoleUsers, NAME_BYTES_MAX};
 use crate::shared::ConsoleShared;
 
@@ -127,10 +127,10 @@ const WRONG_TOKEN: &str =
 const WRONG_PASSWORD: &str = "the user or the password is wrong";
 
 /// The error of a user that has changed since its credentials were checked, or of the system.
-fn session_problem(error: SessionError, changed: &'static str) -> ApiProblem {
+fn session_problem(error: SessionOpenError, changed: &'static str) -> ApiProblem {
     match error {
-        SessionError::UserChanged => ApiProblem::of("credentials", 401, changed),
-        SessionError::Random(error) => {
+        SessionOpenError::UserChanged => ApiProblem::of("credentials", 401, changed),
+        SessionOpenError::Random(error) => {
             ApiProblem::new(503, format!("the system gives no random bytes: {error}"))
         }
     }

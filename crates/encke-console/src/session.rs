@@ -155,14 +155,14 @@ pub(crate) enum SessionOwner {
 
 /// A session or token was not created.
 #[derive(Debug)]
-pub(crate) enum SessionError {
+pub(crate) enum SessionOpenError {
     /// The settings no longer have the user with these credentials and this role.
     UserChanged,
     /// The system gives no random bytes.
     Random(io::Error),
 }
 
-impl From<io::Error> for SessionError {
+impl From<io::Error> for SessionOpenError {
     fn from(error: io::Error) -> Self {
         Self::Random(error)
     }
@@ -230,12 +230,16 @@ impl ConsoleSessions {
     ///
     /// # Errors
     /// The user has changed since its credentials were checked, or the system gives no random bytes.
-    pub(crate) fn login_token(&self, user: SessionUser, now_ms: u64) -> Result<(String, u64), SessionError> {
+    pub(crate) fn login_token(
+        &self,
+        user: SessionUser,
+        now_ms: u64,
+    ) -> Result<(String, u64), SessionOpenError> {
         let token = new_secret()?;
         let ends_ms = now_ms + LOGIN_TOKEN_MS;
         let mut state = lock(&self.state);
         if !state.is_current(&user) {
-            return Err(SessionError::UserChanged);
+            return Err(SessionOpenError::UserChanged);
         }
         state.login_tokens.retain(|token| token.ends_ms > now_ms);
         if state.login_tokens.len() >= LOGIN_TOKENS_MAX {
@@ -258,13 +262,13 @@ impl ConsoleSessions {
     ///
     /// # Errors
     /// The user has changed since its credentials were checked, or the system gives no random bytes.
-    pub(crate) fn open(&self, user: SessionUser, now_ms: u64) -> Result<OpenedSession, SessionError> {
+    pub(crate) fn open(&self, user: SessionUser, now_ms: u64) -> Result<OpenedSession, SessionOpenError> {
         let (cookie, csrf) = (new_secret()?, new_secret()?);
         let time_ms = u64::try_from(self.limits().time.as_millis()).unwrap_or(u64::MAX);
         let ends_ms = now_ms.saturating_add(time_ms).min(user.until_ms);
         let mut state = lock(&self.state);
         if !state.is_current(&user) {
-            return Err(SessionError::UserChanged);
+            return Err(SessionOpenError::UserChanged);
         }
         state.sessions.retain(|_, session| session.ends_ms > now_ms);
         if state.sessions.len() >= SESSIONS_MAX {
@@ -429,8 +433,8 @@ mod tests {
         let ann = checked(&before);
         for after in [ConsoleUsers::default(), configured(ConsoleRole::View)] {
             sessions.set_users(after, SessionLimits::default());
-            assert!(matches!(sessions.open(ann.clone(), 0), Err(SessionError::UserChanged)));
-            assert!(matches!(sessions.login_token(ann.clone(), 0), Err(SessionError::UserChanged)));
+            assert!(matches!(sessions.open(ann.clone(), 0), Err(SessionOpenError::UserChanged)));
+            assert!(matches!(sessions.login_token(ann.clone(), 0), Err(SessionOpenError::UserChanged)));
         }
         sessions.set_users(before, SessionLimits::default());
         assert!(sessions.open(ann.clone(), 0).is_ok() && sessions.login_token(ann, 0).is_ok());
