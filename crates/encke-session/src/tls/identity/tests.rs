@@ -354,7 +354,7 @@ fn a_certificate_that_is_not_valid_now_is_rejected_with_its_time() {
         match (&error, expected) {
             (None, None) => {}
             (Some(error), Some(text)) => {
-                assert!(error.contains(text) && error.contains("cert.pem"), "{error}")
+                assert!(error.contains(text) && error.contains("cert.pem"), "{error}");
             }
             _ => panic!("{error:?}"),
         }
