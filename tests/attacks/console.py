@@ -3,7 +3,7 @@ import json
 from types import SimpleNamespace
 
 from attackers import AttackRig, attack
-from rig import Connection, require
+from rig import Connection, ready, require
 
 # `openssl passwd -6 -salt saltsalt secret`
 HASH = "$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1"
@@ -60,3 +60,27 @@ def requests_of_removed_admins_do_nothing(rig: AttackRig) -> str:
     require(server.api("log/level")["level"] != "debug", "a removed user has changed the level of the log")
     require(kept.end() == 201, "another administrator got no token")
     return f"{len(held)} of {len(held)} requests rejected"
+
+
+@attack(undefended=None)
+def wrong_passwords_of_one_address_delay_no_other_log_in(rig: AttackRig) -> str:
+    """One address sends 300 wrong passwords for the console at once, and another one logs in.
+
+    The log-in succeeds before half of the guesses that are hashed have an answer, and is never rejected."""
+    settings = users("ann")
+    settings["console"]["attempts"] = 1_000
+    server = rig.server(settings)
+    body = json.dumps({"user": "ann", "password": "wrong"}).encode()
+    fields = f"Content-Length: {len(body)}\r\n"
+    guesses = [rig.connect(server.admin, "127.1.0.1") for _ in range(300)]
+    for guess in guesses:
+        guess.request("/api/v1/session", "POST", fields, host=f"127.0.0.1:{server.admin}")
+        guess.sendall(body)
+    logged_in(server, "ann", "127.0.0.9")
+    answered = len(ready(guesses))
+    statuses = [guess.response().status for guess in guesses]
+    require(set(statuses) <= {401, 503}, f"the guesses got {set(statuses)}")
+    rejected = statuses.count(503)
+    hashed = len(guesses) - rejected
+    require(answered - rejected < hashed, "the log-in waited for all guesses")
+    return f"{rejected} of 300 guesses rejected, {max(answered - rejected, 0)} of {hashed} hashed before the log-in"

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_server::{CodedText, Reply};
+use encke_server::{CodedText, Reply, household};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -12,6 +12,7 @@ use crate::problem::ApiProblem;
 use crate::session::{Identity, IdentityProof, SessionOpenError, SessionOwner, SessionUser};
 use crate::settings::{ConsoleRole, ConsoleUsers, NAME_BYTES_MAX};
 use crate::shared::ConsoleShared;
+use crate::worker::JobFate;
 
 /// The user of a one-time token: the person who can read the server's output, or has its admin token.
 const OPERATOR: &str = "operator";
@@ -80,7 +81,11 @@ pub(crate) fn log_in(call: Call) {
             }
             call.responder.set_user(&user.as_str().into());
             let (shared, users) = (Arc::clone(&call.shared), call.shared.users());
-            let rejected = shared.passwords.run(call, move |call| {
+            shared.passwords.run(call.peer.map(household), move |fate| {
+                if fate == JobFate::Rejected {
+                    call.shared.sessions.forgive_attempt(call.peer);
+                    return call.responder.send(Err(busy()));
+                }
                 let found = users.log_in(&user, password.as_bytes());
                 let found = found.and_then(|(name, role)| configured(&users, name, role));
                 if found.is_some() {
@@ -88,9 +93,6 @@ pub(crate) fn log_in(call: Call) {
                 }
                 open(call, found, WRONG_PASSWORD);
             });
-            if let Some(call) = rejected {
-                call.responder.send(Err(busy()));
-            }
         }
     }
 }

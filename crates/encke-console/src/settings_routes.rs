@@ -11,6 +11,7 @@ use crate::log_in::busy;
 use crate::problem::ApiProblem;
 use crate::routes::{ApiRoute, RouteAccess};
 use crate::settings::{ConsoleRole, SettingsAnswer, SettingsCall};
+use crate::worker::JobFate;
 
 const fn route(
     method: &'static str,
@@ -56,7 +57,12 @@ fn queue(mut call: Call, method: Method) {
         user: identity.as_ref().map_or_else(String::new, |identity| identity.user.to_string()),
     };
     let shared = Arc::clone(&call.shared);
-    let rejected = shared.clone().thread.run(call.responder, move |mut responder| {
+    let user = identity.as_ref().map_or_else(|| "-".into(), |identity| Arc::clone(&identity.user));
+    let mut responder = call.responder;
+    shared.clone().thread.run(user, move |fate| {
+        if fate == JobFate::Rejected {
+            return responder.send(Err(busy()));
+        }
         // Earlier calls may have taken long, and one of them may have removed the user.
         let access = shared.check_access(identity.as_ref());
         let answer = match (&shared.settings, access) {
@@ -69,9 +75,6 @@ fn queue(mut call: Call, method: Method) {
         }
         responder.send(Ok(reply(&answer)));
     });
-    if let Some(responder) = rejected {
-        responder.send(Err(busy()));
-    }
 }
 
 fn reply(answer: &SettingsAnswer) -> Reply {

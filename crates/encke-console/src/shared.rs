@@ -1,5 +1,6 @@
 //! The state that the handler, the ticker and the program share.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use encke_io::clock::Clock;
@@ -35,10 +36,10 @@ pub(crate) struct ConsoleShared {
     pub(crate) audit: Arc<Audit>,
     pub(crate) history: Mutex<History>,
     pub(crate) ticker: Arc<Ticker>,
-    /// Settings, in order.
-    pub(crate) thread: ConsoleThread,
-    /// Passwords, so that a log-in never waits for settings, nor they for it.
-    pub(crate) passwords: ConsoleThread,
+    /// Settings, by user: those who may only look must not delay changes.
+    pub(crate) thread: ConsoleThread<Arc<str>>,
+    /// Passwords, by address, so that a log-in never waits for settings, nor they for it.
+    pub(crate) passwords: ConsoleThread<Option<IpAddr>>,
     /// The editor of the settings file; `None` if the program has none.
     pub(crate) settings: Option<Mutex<SettingsEditor>>,
 }

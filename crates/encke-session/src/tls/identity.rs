@@ -91,7 +91,7 @@ impl TlsIdentity {
 
     /// Takes over the contents of `new`, unless a reload has changed the settings since its files were read. The reload has read
     /// the files itself.
-    fn refresh(&self, new: &Self) {
+    pub(super) fn refresh(&self, new: &Self) {
         let mut shown = lock(&self.loaded);
         if shown.settings == lock(&new.loaded).settings {
             self.replace(&mut shown, new);
@@ -408,6 +408,3 @@ fn pem(path: &Path, what: &'static str, error: pem::Error) -> TlsError {
 pub(super) fn named(path: &Path, error: TlsFileError) -> TlsError {
     TlsError::File(path.to_owned(), error)
 }
-
-#[cfg(test)]
-mod tests;

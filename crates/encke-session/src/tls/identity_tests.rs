@@ -1,6 +1,8 @@
 //! Tickets across changes of the settings and files, and certificates that are not valid now.
 
 use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -8,15 +10,18 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::{ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue};
 use rustls::client::{Tls13ClientSessionValue, WebPkiServerVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, HandshakeKind, NamedGroup,
-    SignatureScheme, SupportedProtocolVersion,
+    RootCertStore, ServerConfig, SignatureScheme, SupportedProtocolVersion, version,
 };
 
-use super::super::{Session, SessionError, Tls, TlsFault};
-use super::*;
+use super::{Session, SessionError, Tls, TlsFault, TlsIdentity};
+use encke_settings::{ClientCert, TlsSettings};
 
 const DAY_S: i64 = 24 * 60 * 60;
 const BOTH: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
