@@ -32,7 +32,7 @@ pub use console::{Console, ConsoleOptions};
 pub use session::SessionLimits;
 pub use settings::{
     ApplyError, OverriddenSetting, RunningSettings, SettingsCheck, SettingsControl, SettingsProblem,
-    history_folder, temporary_files,
+    history_folder, remember_secrets, temporary_files,
 };
 pub use settings::{
     CertFingerprint, ConsoleRole, ConsoleSettings, ConsoleUser, ConsoleUserError, ConsoleUserFault,

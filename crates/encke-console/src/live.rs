@@ -9,6 +9,7 @@
 //! A page holds one event per watch at most: a slow reader gets the newest state, never a backlog. Without pages the thread
 //! wakes every ten seconds, for the history.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use std::{io, thread};
 use encke_io::clock::Clock;
 use encke_io::{Tuning, lock};
 use encke_server::{LogTail, Pull, Pulled, TailEntry, WakeStream};
+use encke_settings::conceal::{conceal, conceal_json, conceal_known};
 use encke_settings::notice;
 use encke_stats::{ListTicket, Query, Rows};
 use serde::Serialize;
@@ -25,6 +27,7 @@ use serde_json::json;
 use crate::json::ListPage;
 use crate::series::Snapshot;
 use crate::session::Identity;
+use crate::settings::ConsoleRole;
 use crate::shared::ConsoleShared;
 use crate::watch::Watch;
 
@@ -244,7 +247,7 @@ fn refresh(
                 Watch::Status => {
                     Some(Arc::clone(status.get_or_insert_with(|| event(None, 0, &console.status()))))
                 }
-                Watch::Notices => watch.notices(),
+                Watch::Notices => watch.notices(page.role()),
                 Watch::Log(_) => watch.log(),
                 Watch::List(name, query) => {
                     let mut state = lock(&watch.state);
@@ -292,7 +295,16 @@ fn event(name: Option<&str>, rows: usize, data: &impl Serialize) -> PageEvent {
         text.extend_from_slice(part.as_bytes());
     }
     text.extend_from_slice(b"data: ");
+    let start = text.len();
     serde_json::to_writer(&mut text, data).expect("every key is a string, and memory takes every byte");
+    // Almost no event has a secret, and is copied.
+    if let Ok(json) = std::str::from_utf8(text.get(start..).unwrap_or_default())
+        && matches!(conceal(json), Cow::Owned(_))
+    {
+        let concealed = conceal_json(json.to_owned());
+        text.truncate(start);
+        text.extend_from_slice(concealed.as_bytes());
+    }
     text.extend_from_slice(b"\n\n");
     Arc::new(text)
 }
@@ -326,6 +338,11 @@ impl LivePage {
     /// Returns the response of the page.
     pub(crate) fn stream(self: &Arc<Self>) -> LiveStream {
         LiveStream { page: Arc::clone(self), event: None, has_ended: false }
+    }
+
+    /// The role of the page's user.
+    fn role(&self) -> ConsoleRole {
+        self.identity.as_ref().map_or(ConsoleRole::View, |identity| identity.role)
     }
 
     fn is_due(&self, now_ns: u64) -> bool {
@@ -373,11 +390,11 @@ impl LivePage {
 
 impl PageWatch {
     /// The last notices, if there are new ones.
-    fn notices(&self) -> Option<PageEvent> {
+    fn notices(&self, role: ConsoleRole) -> Option<PageEvent> {
         let written = notice::written_lines();
         let mut state = lock(&self.state);
         (state.notices.replace(written) != Some(written))
-            .then(|| event(Some("notices"), 0, &crate::json::notices_json()))
+            .then(|| event(Some("notices"), 0, &crate::json::notices_json(role)))
     }
 
     /// The new entries of the log. Those of an event that the page has not received yet stay in the queue.
@@ -396,7 +413,7 @@ impl PageWatch {
         for (number, entry) in entries.iter().enumerate() {
             // Each line of the log is a JSON object.
             text.push_str(if number > 0 { "," } else { "" });
-            text.push_str(&String::from_utf8_lossy(&entry.line));
+            text.push_str(&conceal_known(&String::from_utf8_lossy(&entry.line)));
         }
         text.push_str("]}\n\n");
         Some(Arc::new(text.into_bytes()))
