@@ -84,3 +84,32 @@ def wrong_passwords_of_one_address_delay_no_other_log_in(rig: AttackRig) -> str:
     hashed = len(guesses) - rejected
     require(answered - rejected < hashed, "the log-in waited for all guesses")
     return f"{rejected} of 300 guesses rejected, {max(answered - rejected, 0)} of {hashed} hashed before the log-in"
+
+
+@attack(undefended=None)
+def live_pages_of_a_viewer_leave_room_for_an_administrator(rig: AttackRig) -> str:
+    """A viewer opens live pages, some with views of the log, until each kind is rejected.
+
+    An administrator still gets a live page with eight views of the log."""
+    settings = users("ann")
+    settings["console"]["user"].append({"name": "ben", "password": HASH, "role": "view"})
+    server = rig.server(settings)
+    admin, viewer = logged_in(server, "ann"), logged_in(server, "ben")
+
+    def opened(fields: dict, query: str) -> int:
+        client: Connection = rig.connect(server.admin)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        client.request(f"/api/v1/live?{query}", fields=lines, host=f"127.0.0.1:{server.admin}")
+        return int(client.head().split()[1])
+
+    counts = []
+    for query in ("watch=log", "watch=overview"):
+        count = 0
+        while (status := opened(viewer, query)) == 200:
+            count += 1
+            require(count <= 64, "a viewer opens any number of pages")
+        require(status == 503, f"a page too many got {status}")
+        counts.append(count)
+    status = opened(admin, "&".join(["watch=log"] * 8))
+    require(status == 200, f"the administrator got {status} after {counts} pages of a viewer")
+    return f"{counts[0]} views of the log and {counts[1]} other pages of a viewer"

@@ -17,6 +17,7 @@ mod history;
 mod json;
 mod live;
 mod log_in;
+mod page_limit;
 mod pages;
 mod problem;
 mod routes;

@@ -25,14 +25,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::json::ListPage;
+use crate::page_limit::{PageLimit, PageShare};
 use crate::series::Snapshot;
 use crate::session::Identity;
 use crate::settings::ConsoleRole;
 use crate::shared::ConsoleShared;
 use crate::watch::Watch;
 
-/// Maximum number of open pages.
-pub(crate) const PAGES_MAX: usize = 64;
 /// Maximum number of watches of a page.
 pub(crate) const WATCHES_MAX: usize = 8;
 /// Shortest and usual interval of a page's events.
@@ -49,7 +48,7 @@ const COMMENT: &[u8; 3] = b":\n\n";
 const LOG_ENTRIES_MAX: usize = 200;
 /// Maximum number of unsent bytes in the kernel for a page: what waits there is no longer the newest state.
 const UNSENT_BYTES: u32 = 16 * 1024;
-/// Time after which a page that acknowledges nothing is dead. A closed laptop then holds none of the [`PAGES_MAX`] places.
+/// Time after which a page that acknowledges nothing is dead. A closed laptop then holds none of the places of a user.
 const DEAD_AFTER_MS: u32 = 30_000;
 /// Bytes of a row, and of the rest of an event, for which a buffer is made: few events move while they are written.
 const ROW_BYTES: usize = 320;
@@ -127,16 +126,18 @@ impl Ticker {
         Ok(())
     }
 
-    /// Adds a page. Returns false at the limit of pages.
-    pub(crate) fn add(&self, page: &Arc<LivePage>) -> bool {
+    /// Adds a page.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub(crate) fn add(&self, page: &Arc<LivePage>) -> Result<(), PageLimit> {
         let mut state = lock(&self.state);
         state.pages.retain(|known| known.strong_count() > 0);
-        let fits = state.pages.len() < PAGES_MAX;
-        if fits {
-            state.pages.push(Arc::downgrade(page));
-            self.changed.notify_all();
-        }
-        fits
+        let open = state.pages.iter().filter_map(|known| Some(known.upgrade()?.share()));
+        page.share().check(&open.collect::<Vec<_>>())?;
+        state.pages.push(Arc::downgrade(page));
+        self.changed.notify_all();
+        Ok(())
     }
 
     /// Makes all pages due at once, because the status has changed.
@@ -338,6 +339,14 @@ impl LivePage {
     /// Returns the response of the page.
     pub(crate) fn stream(self: &Arc<Self>) -> LiveStream {
         LiveStream { page: Arc::clone(self), event: None, has_ended: false }
+    }
+
+    fn share(&self) -> PageShare {
+        PageShare {
+            user: self.identity.as_ref().map_or_else(|| "-".into(), |identity| Arc::clone(&identity.user)),
+            role: self.role(),
+            logs: self.watches.iter().filter(|watch| watch.tail.is_some()).count(),
+        }
     }
 
     /// The role of the page's user.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::call::Call;
 use crate::history::HistoryStep;
 use crate::json::{as_json, json_text, list_json, notices_json};
-use crate::live::{EVERY_MS, EVERY_MS_MAX, EVERY_MS_MIN, LivePage, PAGES_MAX, WATCHES_MAX};
+use crate::live::{EVERY_MS, EVERY_MS_MAX, EVERY_MS_MIN, LivePage, WATCHES_MAX};
 use crate::log_in;
 use crate::problem::ApiProblem;
 use crate::settings_routes::SETTINGS_ROUTES;
@@ -447,9 +447,7 @@ fn live_reply(call: &Call) -> Result<Reply, ApiProblem> {
         }
     }
     let page = LivePage::new(watches, every_ms, call.identity.clone(), call.responder.wake_handle());
-    if !call.shared.ticker.add(&page) {
-        return Err(full(&format!("{PAGES_MAX} live pages")));
-    }
+    call.shared.ticker.add(&page).map_err(|limit| full(&limit.to_string()))?;
     Ok(reply.body(Body::Stream(Box::new(page.stream()))))
 }
 
