@@ -50,13 +50,28 @@ enum LogInBody {
     Password { user: String, password: String },
 }
 
+impl LogInBody {
+    /// Parses the body of a log-in.
+    ///
+    /// # Errors
+    /// The body is not the expected JSON, or the user's name is longer than any configured one.
+    fn parse(body: &[u8]) -> Result<Self, ApiProblem> {
+        // The error of the parser could contain the password.
+        let parsed = serde_json::from_slice(body).map_err(|_| {
+            ApiProblem::new(400, "the body has either {\"token\"} or {\"user\", \"password\"}")
+        })?;
+        match &parsed {
+            Self::Password { user, .. } if user.len() > NAME_BYTES_MAX => {
+                Err(ApiProblem::new(400, format!("a user's name has at most {NAME_BYTES_MAX} bytes")))
+            }
+            Self::Password { .. } | Self::Token { .. } => Ok(parsed),
+        }
+    }
+}
+
 pub(crate) fn log_in(call: Call) {
     let now_ms = ConsoleShared::unix_ms();
-    let parsed = call.allow_query(&[]).and_then(|()| {
-        // The error of the parser could contain the password.
-        serde_json::from_slice::<LogInBody>(&call.body)
-            .map_err(|_| ApiProblem::new(400, "the body has either {\"token\"} or {\"user\", \"password\"}"))
-    });
+    let parsed = call.allow_query(&[]).and_then(|()| LogInBody::parse(&call.body));
     // A right token counts for no limit: whoever guesses passwords from the same address must not block it.
     let checked = parsed.and_then(|credentials| match credentials {
         LogInBody::Token { .. } => Ok(credentials),
@@ -75,10 +90,6 @@ pub(crate) fn log_in(call: Call) {
         }
         Ok(LogInBody::Password { user, password }) => {
             let mut call = call;
-            if user.len() > NAME_BYTES_MAX {
-                let text = format!("a user's name has at most {NAME_BYTES_MAX} bytes");
-                return call.responder.send(Err(ApiProblem::new(400, text)));
-            }
             call.responder.set_user(&user.as_str().into());
             let (shared, users) = (Arc::clone(&call.shared), call.shared.users());
             shared.passwords.run(call.peer.map(household), move |fate| {
@@ -211,4 +222,45 @@ pub(crate) fn new_token(call: Call) {
         }
         Err(error) => Err(session_problem(error, ACCESS_ENDED)),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_in_has_a_user_name_of_limited_length() {
+        let parse = |bytes: usize| {
+            let body =
+                json!({ "user": "é".repeat(bytes / 2) + &"a".repeat(bytes % 2), "password": "s3cret" });
+            LogInBody::parse(body.to_string().as_bytes())
+        };
+        for bytes in [0, 1, NAME_BYTES_MAX] {
+            let Ok(LogInBody::Password { user, .. }) = parse(bytes) else {
+                panic!("{bytes} bytes are a name")
+            };
+            assert_eq!(user.len(), bytes);
+        }
+        for bytes in [NAME_BYTES_MAX + 1, 4_000] {
+            let Err(problem) = parse(bytes) else { panic!("{bytes} bytes are too long") };
+            assert_eq!(problem.status, 400);
+            assert!(problem.json()["detail"].as_str().is_some_and(|text| text.contains("256 bytes")));
+        }
+    }
+
+    #[test]
+    fn an_invalid_log_in_is_rejected_without_its_password() {
+        for body in [
+            r#"{"user":"ann","password":"s3cret","more":1}"#,
+            r#"{"user":"ann","token":"s3cret"}"#,
+            r#"{"user":"ann"}"#,
+            r#"["s3cret"]"#,
+            "s3cret",
+            "",
+        ] {
+            let Err(problem) = LogInBody::parse(body.as_bytes()) else { panic!("{body} is no log-in") };
+            assert!(problem.status == 400 && !problem.json().to_string().contains("s3cret"), "{body}");
+        }
+        assert!(matches!(LogInBody::parse(br#"{"token":"t"}"#), Ok(LogInBody::Token { .. })));
+    }
 }
