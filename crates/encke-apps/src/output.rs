@@ -3,14 +3,14 @@
 use std::io::{self, BufRead as _, BufReader, Read};
 
 use encke_settings::Level;
-use encke_settings::notice::report;
+use encke_settings::notice::{report, report_output};
 
 /// Bytes of a line. The rest of a longer one becomes a line of its own.
 const LINE_BYTES_MAX: u64 = 8 * 1024;
 
 /// Reports the lines that a process writes, until its last writer ends. Blocks.
 pub(crate) fn report_lines(name: &str, pid: i32, pipe: impl Read) {
-    let end = each_line(pipe, |line| report(Level::Info, &format!("{name}[{pid}]: {line}")));
+    let end = each_line(pipe, |line| report_output(&format!("{name}[{pid}]"), line));
     if let Err(error) = end {
         report(Level::Warn, &format!("{name}[{pid}]: cannot read its output: {error}"));
     }

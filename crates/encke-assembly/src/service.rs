@@ -25,7 +25,7 @@ use crate::acme::Acme;
 use crate::app_actions::with_app_actions;
 use crate::error::ServiceError;
 use crate::predecessor::held;
-use crate::settings_access::SettingsAccess;
+use crate::settings_access::{SettingsAccess, conceal_secrets};
 use encke_settings::{Section, state};
 
 use crate::settings::{
@@ -336,6 +336,7 @@ impl Service {
     ///  # Errors
     /// The first step that failed. The old settings then stay in force completely.
     pub fn reload(&mut self, settings: &Settings) -> Result<Vec<String>, ServiceError> {
+        conceal_secrets(settings);
         let mut notes: Vec<String> = self
             .settings
             .waiting_for_start(settings)

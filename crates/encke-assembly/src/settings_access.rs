@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use encke_console::{
     ApplyError, OverriddenSetting, RunningSettings, SettingsCheck, SettingsControl, SettingsProblem,
+    remember_secrets,
 };
 use encke_io::lock;
 use encke_settings::{Problems, SourceLine, SourceMap};
@@ -76,6 +77,12 @@ impl ReloadRequests {
     }
 }
 
+/// Conceals the secrets in these settings in everything that leaves the program. Call this before the settings are used.
+pub(crate) fn conceal_secrets(settings: &Settings) {
+    // A struct of numbers, texts and maps with text keys is always JSON.
+    remember_secrets(&serde_json::to_value(settings).unwrap_or(Value::Null), &schema());
+}
+
 impl fmt::Debug for SettingsAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SettingsAccess").field("shown", &self.shown).finish_non_exhaustive()
@@ -108,6 +115,7 @@ impl SettingsAccess {
         overridden: Vec<OverriddenSetting>,
         wake: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Self {
+        conceal_secrets(settings);
         let state = AccessState {
             started: settings.clone(),
             running: settings.clone(),

@@ -22,6 +22,7 @@ use encke_server::{
     Body, CodedText, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Reply, Request,
     WorkerSetup,
 };
+use encke_settings::conceal::conceal;
 use encke_stats::prometheus;
 use encke_wire::field::Known;
 use encke_wire::method::Method;
@@ -87,7 +88,11 @@ impl Handler for ConsoleHandler {
                 call.responder.exchange.read_more();
                 self.waiting.insert(key, (route, call));
             }
-            Piece::End => (route.call)(call),
+            // A client may hold its body back for longer than its rights last.
+            Piece::End => match call.check_access() {
+                Ok(()) => (route.call)(call),
+                Err(problem) => call.responder.send(Err(problem)),
+            },
             // The server responds, or the client has disconnected.
             Piece::Broken => {}
         }
@@ -151,7 +156,7 @@ impl ConsoleHandler {
     fn metrics_reply(&self) -> Reply {
         Reply::new(200)
             .with("Content-Type", prometheus::CONTENT_TYPE)
-            .body(Body::Bytes(self.shared.metrics().into_bytes()))
+            .body(Body::Bytes(conceal(&self.shared.metrics()).into_owned().into_bytes()))
     }
 
     fn route(&self, request: &Request<'_>) -> Result<(&'static ApiRoute, Vec<String>), Reply> {
@@ -244,6 +249,8 @@ impl ConsoleHandler {
         let is_change = !pages::is_read(request.method()) && route.is_change;
         let audit = is_change.then(|| audit_entry(request, identity.as_ref()));
         let query = target::query_pairs(request.query().unwrap_or_default());
+        let is_admin = identity.as_ref().is_some_and(|identity| identity.role == ConsoleRole::Admin);
+        let conceals = !is_admin || !route.is_of_settings();
         Call {
             identity,
             path: text(request.path()),
@@ -260,7 +267,7 @@ impl ConsoleHandler {
             cookie_name: access::cookie_name(request),
             peer,
             body_max: route.body_max(),
-            responder: CallResponder { exchange, shared: Arc::clone(&self.shared), audit },
+            responder: CallResponder { exchange, shared: Arc::clone(&self.shared), audit, conceals },
             shared: Arc::clone(&self.shared),
         }
     }

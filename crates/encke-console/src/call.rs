@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use encke_server::{Exchange, Reply};
+use encke_server::{Body, Exchange, Reply};
+use encke_settings::conceal::conceal_json;
 
 use crate::audit::AuditEntry;
 use crate::problem::ApiProblem;
 use crate::session::Identity;
+use crate::settings::ConsoleRole;
 use crate::shared::ConsoleShared;
 
 /// The CSRF token of users with a certificate. It is no secret: only its presence in a field proves the origin.
@@ -42,6 +44,8 @@ pub(crate) struct CallResponder {
     pub(crate) exchange: Exchange,
     pub(crate) shared: Arc<ConsoleShared>,
     pub(crate) audit: Option<AuditEntry>,
+    /// Whether the response has no secrets: always but for an administrator who edits the settings.
+    pub(crate) conceals: bool,
 }
 
 /// The result of a call.
@@ -68,13 +72,24 @@ impl CallResponder {
         if let Some(entry) = self.audit {
             self.shared.audit.record(AuditEntry { result: reply.status, ..entry });
         }
-        self.exchange.answer(finished(reply));
+        self.exchange.answer(finished(if self.conceals { concealed(reply) } else { reply }));
     }
 
     /// The handle that wakes the response's stream.
     pub(crate) fn wake_handle(&self) -> encke_server::WakeStream {
         self.exchange.wake_handle()
     }
+}
+
+/// Conceals the secrets of the settings in a response.
+fn concealed(mut reply: Reply) -> Reply {
+    if let Body::Bytes(bytes) = reply.body {
+        reply.body = Body::Bytes(match String::from_utf8(bytes) {
+            Ok(text) => conceal_json(text).into_bytes(),
+            Err(error) => error.into_bytes(),
+        });
+    }
+    reply
 }
 
 /// Adds the fields of every response of the API.
@@ -101,6 +116,19 @@ impl Call {
             Some((key, _)) => Err(ApiProblem::new(400, format!("the parameter `{key}` is unknown"))),
             None => Ok(()),
         }
+    }
+
+    /// Checks that the user still has the rights with which the request began.
+    ///
+    /// # Errors
+    /// The session has ended, or the user was changed.
+    pub(crate) fn check_access(&self) -> Result<(), ApiProblem> {
+        self.shared.check_access(self.identity.as_ref())
+    }
+
+    /// The role of the user; the least one on open routes.
+    pub(crate) fn role(&self) -> ConsoleRole {
+        self.identity.as_ref().map_or(ConsoleRole::View, |identity| identity.role)
     }
 
     pub(crate) fn param(&self, place: usize) -> &str {

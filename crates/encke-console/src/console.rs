@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use encke_io::lock;
 use encke_server::ServerStatus;
 use encke_wire::host::HostPattern;
 
@@ -11,7 +10,7 @@ use crate::audit::Audit;
 use crate::history::History;
 use crate::live::Ticker;
 use crate::log_in::operator;
-use crate::session::{ConsoleSessions, SessionLimits};
+use crate::session::{ConsoleSessions, SessionLimits, SessionOpenError};
 use crate::settings::{ConsoleUsers, SettingsControl, SettingsEditor};
 use crate::shared::ConsoleShared;
 use crate::worker::ConsoleThread;
@@ -54,8 +53,7 @@ impl Console {
             token,
             metrics_open,
             hosts: hosts.into(),
-            sessions: ConsoleSessions::new(limits),
-            users: Mutex::new(users),
+            sessions: ConsoleSessions::new(users, limits),
             audit: Arc::<Audit>::default(),
             history: Mutex::new(History::new()),
             ticker: Arc::clone(&ticker),
@@ -72,13 +70,15 @@ impl Console {
     /// # Errors
     /// The system gives no random bytes.
     pub fn login_token(&self) -> io::Result<String> {
-        self.shared.sessions.login_token(operator(), ConsoleShared::unix_ms()).map(|(token, _)| token)
+        match self.shared.sessions.login_token(operator(), ConsoleShared::unix_ms()) {
+            Ok((token, _)) => Ok(token),
+            Err(SessionOpenError::Random(error)) => Err(error),
+            Err(SessionOpenError::UserChanged) => unreachable!("an operator is no configured user"),
+        }
     }
 
     /// Replaces the users, and the limits of later sessions. Open sessions of users that are gone, or have another role, end.
     pub fn set_users(&self, users: ConsoleUsers, limits: SessionLimits) {
-        self.shared.sessions.set_limits(limits);
-        *lock(&self.shared.users) = users;
-        self.shared.sessions.close_changed(&self.shared.users());
+        self.shared.sessions.set_users(users, limits);
     }
 }

@@ -1,9 +1,13 @@
 //! JSON of the API that several routes and the live pages send.
 
 use encke_server::{Body, Reply};
+use encke_settings::conceal::MASK;
+use encke_settings::notice::WrittenNotice;
 use encke_stats::Rows;
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use crate::settings::ConsoleRole;
 
 /// Creates a JSON response with the status 200.
 pub(crate) fn as_json(value: &Value) -> Reply {
@@ -36,11 +40,16 @@ pub(crate) fn list_json(name: &str, rows: &Rows) -> String {
     serde_json::to_string(&ListPage::new(name, rows, None)).expect("every key is a string")
 }
 
-/// The last lines of standard error as JSON, oldest first.
-pub(crate) fn notices_json() -> Value {
+/// The last lines of standard error as JSON, oldest first. What an application writes may have its secrets, so users with the role
+/// `view` read only that it has written.
+pub(crate) fn notices_json(role: ConsoleRole) -> Value {
+    let text = |notice: WrittenNotice| match notice.application {
+        Some(application) if role < ConsoleRole::Admin => format!("{application}: {MASK}"),
+        _ => notice.text,
+    };
     let notices: Vec<Value> = encke_settings::notice::recent()
         .into_iter()
-        .map(|notice| json!({ "time_ms": notice.unix_ms, "level": notice.level, "text": notice.text }))
+        .map(|notice| json!({ "time_ms": notice.unix_ms, "level": notice.level, "text": text(notice) }))
         .collect();
     json!({ "schema": 1, "notices": notices })
 }

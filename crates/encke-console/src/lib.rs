@@ -17,6 +17,7 @@ mod history;
 mod json;
 mod live;
 mod log_in;
+mod page_limit;
 mod pages;
 mod problem;
 mod routes;
@@ -32,7 +33,7 @@ pub use console::{Console, ConsoleOptions};
 pub use session::SessionLimits;
 pub use settings::{
     ApplyError, OverriddenSetting, RunningSettings, SettingsCheck, SettingsControl, SettingsProblem,
-    history_folder, temporary_files,
+    history_folder, remember_secrets, temporary_files,
 };
 pub use settings::{
     CertFingerprint, ConsoleRole, ConsoleSettings, ConsoleUser, ConsoleUserError, ConsoleUserFault,

@@ -9,6 +9,7 @@
 //! A page holds one event per watch at most: a slow reader gets the newest state, never a backlog. Without pages the thread
 //! wakes every ten seconds, for the history.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -17,19 +18,20 @@ use std::{io, thread};
 use encke_io::clock::Clock;
 use encke_io::{Tuning, lock};
 use encke_server::{LogTail, Pull, Pulled, TailEntry, WakeStream};
+use encke_settings::conceal::{conceal, conceal_json, conceal_known};
 use encke_settings::notice;
 use encke_stats::{ListTicket, Query, Rows};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::json::ListPage;
+use crate::page_limit::{PageLimit, PageShare};
 use crate::series::Snapshot;
 use crate::session::Identity;
+use crate::settings::ConsoleRole;
 use crate::shared::ConsoleShared;
 use crate::watch::Watch;
 
-/// Maximum number of open pages.
-pub(crate) const PAGES_MAX: usize = 64;
 /// Maximum number of watches of a page.
 pub(crate) const WATCHES_MAX: usize = 8;
 /// Shortest and usual interval of a page's events.
@@ -46,7 +48,7 @@ const COMMENT: &[u8; 3] = b":\n\n";
 const LOG_ENTRIES_MAX: usize = 200;
 /// Maximum number of unsent bytes in the kernel for a page: what waits there is no longer the newest state.
 const UNSENT_BYTES: u32 = 16 * 1024;
-/// Time after which a page that acknowledges nothing is dead. A closed laptop then holds none of the [`PAGES_MAX`] places.
+/// Time after which a page that acknowledges nothing is dead. A closed laptop then holds none of the places of a user.
 const DEAD_AFTER_MS: u32 = 30_000;
 /// Bytes of a row, and of the rest of an event, for which a buffer is made: few events move while they are written.
 const ROW_BYTES: usize = 320;
@@ -124,16 +126,18 @@ impl Ticker {
         Ok(())
     }
 
-    /// Adds a page. Returns false at the limit of pages.
-    pub(crate) fn add(&self, page: &Arc<LivePage>) -> bool {
+    /// Adds a page.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub(crate) fn add(&self, page: &Arc<LivePage>) -> Result<(), PageLimit> {
         let mut state = lock(&self.state);
         state.pages.retain(|known| known.strong_count() > 0);
-        let fits = state.pages.len() < PAGES_MAX;
-        if fits {
-            state.pages.push(Arc::downgrade(page));
-            self.changed.notify_all();
-        }
-        fits
+        let open = state.pages.iter().filter_map(|known| Some(known.upgrade()?.share()));
+        page.share().check(&open.collect::<Vec<_>>())?;
+        state.pages.push(Arc::downgrade(page));
+        self.changed.notify_all();
+        Ok(())
     }
 
     /// Makes all pages due at once, because the status has changed.
@@ -244,7 +248,7 @@ fn refresh(
                 Watch::Status => {
                     Some(Arc::clone(status.get_or_insert_with(|| event(None, 0, &console.status()))))
                 }
-                Watch::Notices => watch.notices(),
+                Watch::Notices => watch.notices(page.role()),
                 Watch::Log(_) => watch.log(),
                 Watch::List(name, query) => {
                     let mut state = lock(&watch.state);
@@ -292,7 +296,16 @@ fn event(name: Option<&str>, rows: usize, data: &impl Serialize) -> PageEvent {
         text.extend_from_slice(part.as_bytes());
     }
     text.extend_from_slice(b"data: ");
+    let start = text.len();
     serde_json::to_writer(&mut text, data).expect("every key is a string, and memory takes every byte");
+    // Almost no event has a secret, and is copied.
+    if let Ok(json) = std::str::from_utf8(text.get(start..).unwrap_or_default())
+        && matches!(conceal(json), Cow::Owned(_))
+    {
+        let concealed = conceal_json(json.to_owned());
+        text.truncate(start);
+        text.extend_from_slice(concealed.as_bytes());
+    }
     text.extend_from_slice(b"\n\n");
     Arc::new(text)
 }
@@ -326,6 +339,19 @@ impl LivePage {
     /// Returns the response of the page.
     pub(crate) fn stream(self: &Arc<Self>) -> LiveStream {
         LiveStream { page: Arc::clone(self), event: None, has_ended: false }
+    }
+
+    fn share(&self) -> PageShare {
+        PageShare {
+            user: self.identity.as_ref().map_or_else(|| "-".into(), |identity| Arc::clone(&identity.user)),
+            role: self.role(),
+            logs: self.watches.iter().filter(|watch| watch.tail.is_some()).count(),
+        }
+    }
+
+    /// The role of the page's user.
+    fn role(&self) -> ConsoleRole {
+        self.identity.as_ref().map_or(ConsoleRole::View, |identity| identity.role)
     }
 
     fn is_due(&self, now_ns: u64) -> bool {
@@ -373,11 +399,11 @@ impl LivePage {
 
 impl PageWatch {
     /// The last notices, if there are new ones.
-    fn notices(&self) -> Option<PageEvent> {
+    fn notices(&self, role: ConsoleRole) -> Option<PageEvent> {
         let written = notice::written_lines();
         let mut state = lock(&self.state);
         (state.notices.replace(written) != Some(written))
-            .then(|| event(Some("notices"), 0, &crate::json::notices_json()))
+            .then(|| event(Some("notices"), 0, &crate::json::notices_json(role)))
     }
 
     /// The new entries of the log. Those of an event that the page has not received yet stay in the queue.
@@ -396,7 +422,7 @@ impl PageWatch {
         for (number, entry) in entries.iter().enumerate() {
             // Each line of the log is a JSON object.
             text.push_str(if number > 0 { "," } else { "" });
-            text.push_str(&String::from_utf8_lossy(&entry.line));
+            text.push_str(&conceal_known(&String::from_utf8_lossy(&entry.line)));
         }
         text.push_str("]}\n\n");
         Some(Arc::new(text.into_bytes()))

@@ -2,36 +2,43 @@
 
 use std::sync::Arc;
 
-use encke_server::{CodedText, Reply};
+use encke_server::{CodedText, Reply, household};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::call::{CERTIFICATE_CSRF, Call};
 use crate::json::{as_json, json_text};
 use crate::problem::ApiProblem;
-use crate::session::{Identity, IdentityProof, SessionUser};
-use crate::settings::{ConsoleRole, NAME_BYTES_MAX};
+use crate::session::{Identity, IdentityProof, SessionOpenError, SessionOwner, SessionUser};
+use crate::settings::{ConsoleRole, ConsoleUsers, NAME_BYTES_MAX};
 use crate::shared::ConsoleShared;
+use crate::worker::JobFate;
 
 /// The user of a one-time token: the person who can read the server's output, or has its admin token.
 const OPERATOR: &str = "operator";
 
 /// The user of the program's own one-time tokens.
 pub(crate) fn operator() -> SessionUser {
-    SessionUser { name: OPERATOR.into(), role: ConsoleRole::Admin, credentials: None }
+    let owner = SessionOwner::Operator;
+    SessionUser { name: OPERATOR.into(), role: ConsoleRole::Admin, owner, until_ms: u64::MAX }
+}
+
+/// A configured user whose credentials were checked with `users`.
+fn configured(users: &ConsoleUsers, name: Arc<str>, role: ConsoleRole) -> Option<SessionUser> {
+    let owner = SessionOwner::User { credentials: users.credentials(&name)? };
+    Some(SessionUser { name, role, owner, until_ms: u64::MAX })
 }
 
 /// The user of a one-time token: the one that requests it, so that the token has no longer life than its user.
-fn token_user(call: &Call) -> SessionUser {
-    let Some(identity) = &call.identity else { return operator() };
-    match identity.credential {
-        IdentityProof::Token => operator(),
-        IdentityProof::Session(key) => call.shared.sessions.user(&key).unwrap_or_else(operator),
-        IdentityProof::Certificate(_) => SessionUser {
-            name: Arc::clone(&identity.user),
-            role: identity.role,
-            credentials: call.shared.users().credentials(&identity.user),
-        },
+fn token_user(call: &Call, now_ms: u64) -> Option<SessionUser> {
+    match call.identity.as_ref()?.credential {
+        IdentityProof::Token => Some(operator()),
+        IdentityProof::Session(key) => call.shared.sessions.user(&key, now_ms),
+        IdentityProof::Certificate(fingerprint) => {
+            let users = call.shared.users();
+            let (name, role) = users.with_certificate(&fingerprint)?;
+            configured(&users, name, role)
+        }
     }
 }
 
@@ -43,13 +50,28 @@ enum LogInBody {
     Password { user: String, password: String },
 }
 
+impl LogInBody {
+    /// Parses the body of a log-in.
+    ///
+    /// # Errors
+    /// The body is not the expected JSON, or the user's name is longer than any configured one.
+    fn parse(body: &[u8]) -> Result<Self, ApiProblem> {
+        // The error of the parser could contain the password.
+        let parsed = serde_json::from_slice(body).map_err(|_| {
+            ApiProblem::new(400, "the body has either {\"token\"} or {\"user\", \"password\"}")
+        })?;
+        match &parsed {
+            Self::Password { user, .. } if user.len() > NAME_BYTES_MAX => {
+                Err(ApiProblem::new(400, format!("a user's name has at most {NAME_BYTES_MAX} bytes")))
+            }
+            Self::Password { .. } | Self::Token { .. } => Ok(parsed),
+        }
+    }
+}
+
 pub(crate) fn log_in(call: Call) {
     let now_ms = ConsoleShared::unix_ms();
-    let parsed = call.allow_query(&[]).and_then(|()| {
-        // The error of the parser could contain the password.
-        serde_json::from_slice::<LogInBody>(&call.body)
-            .map_err(|_| ApiProblem::new(400, "the body has either {\"token\"} or {\"user\", \"password\"}"))
-    });
+    let parsed = call.allow_query(&[]).and_then(|()| LogInBody::parse(&call.body));
     // A right token counts for no limit: whoever guesses passwords from the same address must not block it.
     let checked = parsed.and_then(|credentials| match credentials {
         LogInBody::Token { .. } => Ok(credentials),
@@ -64,30 +86,24 @@ pub(crate) fn log_in(call: Call) {
             {
                 return call.responder.send(Err(problem));
             }
-            let wrong = "the token is wrong, used, or older than ten minutes; `encke console` opens the page with a new one";
-            open(call, user, wrong);
+            open(call, user, WRONG_TOKEN);
         }
         Ok(LogInBody::Password { user, password }) => {
             let mut call = call;
-            if user.len() > NAME_BYTES_MAX {
-                let text = format!("a user's name has at most {NAME_BYTES_MAX} bytes");
-                return call.responder.send(Err(ApiProblem::new(400, text)));
-            }
             call.responder.set_user(&user.as_str().into());
             let (shared, users) = (Arc::clone(&call.shared), call.shared.users());
-            let rejected = shared.passwords.run(call, move |call| {
-                let found = users.log_in(&user, password.as_bytes()).map(|(name, role)| {
-                    let credentials = users.credentials(&name);
-                    SessionUser { name, role, credentials }
-                });
+            shared.passwords.run(call.peer.map(household), move |fate| {
+                if fate == JobFate::Rejected {
+                    call.shared.sessions.forgive_attempt(call.peer);
+                    return call.responder.send(Err(busy()));
+                }
+                let found = users.log_in(&user, password.as_bytes());
+                let found = found.and_then(|(name, role)| configured(&users, name, role));
                 if found.is_some() {
                     call.shared.sessions.forgive_attempt(call.peer);
                 }
-                open(call, found, "the user or the password is wrong");
+                open(call, found, WRONG_PASSWORD);
             });
-            if let Some(call) = rejected {
-                call.responder.send(Err(busy()));
-            }
         }
     }
 }
@@ -96,6 +112,13 @@ pub(crate) fn log_in(call: Call) {
 pub(crate) fn busy() -> ApiProblem {
     let text = CodedText::new("busy", "too many requests wait for the console; try again");
     ApiProblem::of("busy", 503, text)
+}
+
+const ACCESS_ENDED: &str = "your session has ended, or your user was changed; log in again";
+
+/// The rights of a request have ended since its credentials were checked.
+pub(crate) fn access_ended() -> ApiProblem {
+    ApiProblem::of("credentials", 401, ACCESS_ENDED)
 }
 
 fn begin_attempt(call: &Call) -> Result<(), ApiProblem> {
@@ -112,6 +135,20 @@ pub(crate) fn too_many(wait_s: u64) -> CodedText {
     CodedText::new("attempts", "too many failed attempts from this address; wait {n} s").with("n", wait_s)
 }
 
+const WRONG_TOKEN: &str =
+    "the token is wrong, used, or older than ten minutes; `encke console` opens the page with a new one";
+const WRONG_PASSWORD: &str = "the user or the password is wrong";
+
+/// The error of a user that has changed since its credentials were checked, or of the system.
+fn session_problem(error: SessionOpenError, changed: &'static str) -> ApiProblem {
+    match error {
+        SessionOpenError::UserChanged => ApiProblem::of("credentials", 401, changed),
+        SessionOpenError::Random(error) => {
+            ApiProblem::new(503, format!("the system gives no random bytes: {error}"))
+        }
+    }
+}
+
 /// Opens a session for a user. Without one the attempt stays counted.
 fn open(call: Call, user: Option<SessionUser>, wrong: &'static str) {
     let Call { shared, mut responder, is_secure, cookie_name, .. } = call;
@@ -123,10 +160,7 @@ fn open(call: Call, user: Option<SessionUser>, wrong: &'static str) {
     let (name, role) = (Arc::clone(&user.name), user.role);
     let opened = match shared.sessions.open(user, now_ms) {
         Ok(opened) => opened,
-        Err(error) => {
-            let text = format!("the system gives no random bytes: {error}");
-            return responder.send(Err(ApiProblem::new(503, text)));
-        }
+        Err(error) => return responder.send(Err(session_problem(error, wrong))),
     };
     let session =
         json!({ "schema": 1, "user": &*name, "role": role, "csrf": opened.csrf, "ends_ms": opened.ends_ms });
@@ -174,9 +208,11 @@ pub(crate) fn log_out(call: Call) {
 }
 
 pub(crate) fn new_token(call: Call) {
-    let user = token_user(&call);
+    let now_ms = ConsoleShared::unix_ms();
+    let user = token_user(&call, now_ms);
     let Call { shared, responder, authority, is_secure, .. } = call;
-    let result = shared.sessions.login_token(user, ConsoleShared::unix_ms());
+    let Some(user) = user else { return responder.send(Err(access_ended())) };
+    let result = shared.sessions.login_token(user, now_ms);
     responder.send(match result {
         Ok((token, ends_ms)) => {
             let scheme = if is_secure { "https" } else { "http" };
@@ -184,6 +220,47 @@ pub(crate) fn new_token(call: Call) {
             let made = json!({ "schema": 1, "token": token, "url": url, "ends_ms": ends_ms });
             Ok(json_text(201, made.to_string()))
         }
-        Err(error) => Err(ApiProblem::new(503, format!("the system gives no random bytes: {error}"))),
+        Err(error) => Err(session_problem(error, ACCESS_ENDED)),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_in_has_a_user_name_of_limited_length() {
+        let parse = |bytes: usize| {
+            let body =
+                json!({ "user": "é".repeat(bytes / 2) + &"a".repeat(bytes % 2), "password": "s3cret" });
+            LogInBody::parse(body.to_string().as_bytes())
+        };
+        for bytes in [0, 1, NAME_BYTES_MAX] {
+            let Ok(LogInBody::Password { user, .. }) = parse(bytes) else {
+                panic!("{bytes} bytes are a name")
+            };
+            assert_eq!(user.len(), bytes);
+        }
+        for bytes in [NAME_BYTES_MAX + 1, 4_000] {
+            let Err(problem) = parse(bytes) else { panic!("{bytes} bytes are too long") };
+            assert_eq!(problem.status, 400);
+            assert!(problem.json()["detail"].as_str().is_some_and(|text| text.contains("256 bytes")));
+        }
+    }
+
+    #[test]
+    fn an_invalid_log_in_is_rejected_without_its_password() {
+        for body in [
+            r#"{"user":"ann","password":"s3cret","more":1}"#,
+            r#"{"user":"ann","token":"s3cret"}"#,
+            r#"{"user":"ann"}"#,
+            r#"["s3cret"]"#,
+            "s3cret",
+            "",
+        ] {
+            let Err(problem) = LogInBody::parse(body.as_bytes()) else { panic!("{body} is no log-in") };
+            assert!(problem.status == 400 && !problem.json().to_string().contains("s3cret"), "{body}");
+        }
+        assert!(matches!(LogInBody::parse(br#"{"token":"t"}"#), Ok(LogInBody::Token { .. })));
+    }
 }

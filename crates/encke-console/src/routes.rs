@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::call::Call;
 use crate::history::HistoryStep;
 use crate::json::{as_json, json_text, list_json, notices_json};
-use crate::live::{EVERY_MS, EVERY_MS_MAX, EVERY_MS_MIN, LivePage, PAGES_MAX, WATCHES_MAX};
+use crate::live::{EVERY_MS, EVERY_MS_MAX, EVERY_MS_MIN, LivePage, WATCHES_MAX};
 use crate::log_in;
 use crate::problem::ApiProblem;
 use crate::settings_routes::SETTINGS_ROUTES;
@@ -41,11 +41,16 @@ const BODY_MAX: usize = 64 * 1024;
 const SETTINGS_BODY_MAX: usize = 2 * 1024 * 1024;
 
 impl ApiRoute {
+    /// Whether the route is one of [`SETTINGS_ROUTES`], which mask secrets by the role of their reader.
+    pub(crate) fn is_of_settings(&self) -> bool {
+        self.pattern.starts_with("/settings")
+    }
+
     /// Maximum size of a request's body in bytes.
     pub(crate) fn body_max(&self) -> usize {
         match self.access {
             Open => OPEN_BODY_MAX,
-            View | Admin if self.pattern.starts_with("/settings") => SETTINGS_BODY_MAX,
+            View | Admin if self.is_of_settings() => SETTINGS_BODY_MAX,
             View | Admin => BODY_MAX,
         }
     }
@@ -81,7 +86,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     read("/actions", View, verbs),
     change("POST", "/actions/{feature}/{verb}", Admin, act),
     check("POST", "/explain", View, explain),
-    read("/notices", View, |call| answer(call, &[], |_| Ok(as_json(&notices_json())))),
+    read("/notices", View, |call| answer(call, &[], |call| Ok(as_json(&notices_json(call.role()))))),
     read("/log/level", View, |call| answer(call, &[], |_| Ok(level()))),
     change("PUT", "/log/level", Admin, set_level),
     read("/audit", View, |call| answer(call, &[], |call| Ok(as_json(&call.shared.audit.json())))),
@@ -442,9 +447,7 @@ fn live_reply(call: &Call) -> Result<Reply, ApiProblem> {
         }
     }
     let page = LivePage::new(watches, every_ms, call.identity.clone(), call.responder.wake_handle());
-    if !call.shared.ticker.add(&page) {
-        return Err(full(&format!("{PAGES_MAX} live pages")));
-    }
+    call.shared.ticker.add(&page).map_err(|limit| full(&limit.to_string()))?;
     Ok(reply.body(Body::Stream(Box::new(page.stream()))))
 }
 

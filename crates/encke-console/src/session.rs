@@ -4,13 +4,16 @@
 //!  start line, encke console ─ one-time token ─┐
 //!  configured user ─ password, certificate ────┴─► open ─► cookie and CSRF token ─► find, until its end or the log-out
 //! ```
+//! The users are behind the same lock as the sessions: a session or token of a user exists only while the settings have the user
+//! with the credentials that were checked.
+//!
 //! Only digests of secrets are kept: neither a table's order nor the time of a look-up tells anything about a secret.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::{io, mem};
 
 use encke_io::{host, lock};
 use encke_server::household;
@@ -93,7 +96,7 @@ impl Default for SessionLimits {
     }
 }
 
-/// The open sessions, the unused one-time tokens, and the failed attempts.
+/// The configured users, the open sessions, the unused one-time tokens, and the failed attempts.
 pub(crate) struct ConsoleSessions {
     limits: Mutex<SessionLimits>,
     state: Mutex<SessionState>,
@@ -101,6 +104,7 @@ pub(crate) struct ConsoleSessions {
 
 #[derive(Default)]
 struct SessionState {
+    users: ConsoleUsers,
     sessions: HashMap<SessionKey, ConsoleSession>,
     /// Oldest first.
     login_tokens: Vec<LoginToken>,
@@ -130,14 +134,47 @@ struct LoginToken {
     ends_ms: u64,
 }
 
-/// The user of a session.
+/// The user of a session or of a one-time token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SessionUser {
     pub(crate) name: Arc<str>,
     pub(crate) role: ConsoleRole,
-    /// The digest of a configured user's credentials and role: the session ends when they change. `None` for the person who
-    /// reads the server's output, or has its admin token.
-    pub(crate) credentials: Option<[u8; 32]>,
+    pub(crate) owner: SessionOwner,
+    /// The latest end of a session in milliseconds since 1970: that of the session which has requested the token.
+    pub(crate) until_ms: u64,
+}
+
+/// The cause of a session: it ends with its cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SessionOwner {
+    /// The person who reads the server's output, or has its admin token.
+    Operator,
+    /// A configured user, with a digest of role, password and certificate at the log-in.
+    User { credentials: [u8; 32] },
+}
+
+/// A session or token was not created.
+#[derive(Debug)]
+pub(crate) enum SessionOpenError {
+    /// The settings no longer have the user with these credentials and this role.
+    UserChanged,
+    /// The system gives no random bytes.
+    Random(io::Error),
+}
+
+impl From<io::Error> for SessionOpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Random(error)
+    }
+}
+
+impl SessionState {
+    fn is_current(&self, user: &SessionUser) -> bool {
+        match user.owner {
+            SessionOwner::Operator => true,
+            SessionOwner::User { credentials } => self.users.credentials(&user.name) == Some(credentials),
+        }
+    }
 }
 
 /// Open and failed attempts of an address in the present period.
@@ -164,13 +201,25 @@ pub(crate) struct AttemptLimit {
 }
 
 impl ConsoleSessions {
-    pub(crate) fn new(limits: SessionLimits) -> Self {
-        Self { limits: Mutex::new(limits), state: Mutex::default() }
+    pub(crate) fn new(users: ConsoleUsers, limits: SessionLimits) -> Self {
+        let state = SessionState { users, ..SessionState::default() };
+        Self { limits: Mutex::new(limits), state: Mutex::new(state) }
     }
 
-    /// Sets the limits of later sessions and attempts.
-    pub(crate) fn set_limits(&self, limits: SessionLimits) {
+    /// Replaces the users, and the limits of later sessions and attempts. Sessions and one-time tokens end if their user is gone, or
+    /// has another role, password or certificate.
+    pub(crate) fn set_users(&self, users: ConsoleUsers, limits: SessionLimits) {
         *lock(&self.limits) = limits;
+        let state = &mut *lock(&self.state);
+        state.users = users;
+        let (mut sessions, mut tokens) = (mem::take(&mut state.sessions), mem::take(&mut state.login_tokens));
+        sessions.retain(|_, session| state.is_current(&session.user));
+        tokens.retain(|token| state.is_current(&token.user));
+        (state.sessions, state.login_tokens) = (sessions, tokens);
+    }
+
+    pub(crate) fn users(&self) -> ConsoleUsers {
+        lock(&self.state).users.clone()
     }
 
     fn limits(&self) -> SessionLimits {
@@ -180,11 +229,18 @@ impl ConsoleSessions {
     /// Creates a one-time token for a user. Returns it and the time of its end.
     ///
     /// # Errors
-    /// The system gives no random bytes.
-    pub(crate) fn login_token(&self, user: SessionUser, now_ms: u64) -> io::Result<(String, u64)> {
+    /// The user has changed since its credentials were checked, or the system gives no random bytes.
+    pub(crate) fn login_token(
+        &self,
+        user: SessionUser,
+        now_ms: u64,
+    ) -> Result<(String, u64), SessionOpenError> {
         let token = new_secret()?;
         let ends_ms = now_ms + LOGIN_TOKEN_MS;
         let mut state = lock(&self.state);
+        if !state.is_current(&user) {
+            return Err(SessionOpenError::UserChanged);
+        }
         state.login_tokens.retain(|token| token.ends_ms > now_ms);
         if state.login_tokens.len() >= LOGIN_TOKENS_MAX {
             state.login_tokens.remove(0);
@@ -205,12 +261,15 @@ impl ConsoleSessions {
     /// Opens a session.
     ///
     /// # Errors
-    /// The system gives no random bytes.
-    pub(crate) fn open(&self, user: SessionUser, now_ms: u64) -> io::Result<OpenedSession> {
+    /// The user has changed since its credentials were checked, or the system gives no random bytes.
+    pub(crate) fn open(&self, user: SessionUser, now_ms: u64) -> Result<OpenedSession, SessionOpenError> {
         let (cookie, csrf) = (new_secret()?, new_secret()?);
         let time_ms = u64::try_from(self.limits().time.as_millis()).unwrap_or(u64::MAX);
-        let ends_ms = now_ms.saturating_add(time_ms);
+        let ends_ms = now_ms.saturating_add(time_ms).min(user.until_ms);
         let mut state = lock(&self.state);
+        if !state.is_current(&user) {
+            return Err(SessionOpenError::UserChanged);
+        }
         state.sessions.retain(|_, session| session.ends_ms > now_ms);
         if state.sessions.len() >= SESSIONS_MAX {
             let first = state.sessions.iter().min_by_key(|(_, session)| session.ends_ms).map(|(key, _)| *key);
@@ -232,9 +291,11 @@ impl ConsoleSessions {
         })
     }
 
-    /// Returns the user of a session.
-    pub(crate) fn user(&self, key: &SessionKey) -> Option<SessionUser> {
-        lock(&self.state).sessions.get(key).map(|session| session.user.clone())
+    /// Returns the user of an open session, for a one-time token whose session ends no later.
+    pub(crate) fn user(&self, key: &SessionKey, now_ms: u64) -> Option<SessionUser> {
+        let state = lock(&self.state);
+        let session = state.sessions.get(key).filter(|session| session.ends_ms > now_ms)?;
+        Some(SessionUser { until_ms: session.ends_ms, ..session.user.clone() })
     }
 
     /// Returns the facts of a session.
@@ -247,16 +308,6 @@ impl ConsoleSessions {
     /// Ends a session.
     pub(crate) fn close(&self, key: &SessionKey) {
         lock(&self.state).sessions.remove(key);
-    }
-
-    /// Ends the sessions and one-time tokens of users that are gone, or have another role, password or certificate now.
-    pub(crate) fn close_changed(&self, users: &ConsoleUsers) {
-        let is_unchanged = |user: &SessionUser| {
-            user.credentials.is_none_or(|credentials| users.credentials(&user.name) == Some(credentials))
-        };
-        let mut state = lock(&self.state);
-        state.sessions.retain(|_, session| is_unchanged(&session.user));
-        state.login_tokens.retain(|token| is_unchanged(&token.user));
     }
 
     /// Whether this is the CSRF token of the session.
@@ -345,15 +396,74 @@ fn digest_bytes(secret: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{ConsoleSettings, ConsoleUser};
 
     const MINUTE_MS: u64 = 60_000;
 
     fn user(name: &str, role: ConsoleRole) -> SessionUser {
-        SessionUser { name: name.into(), role, credentials: None }
+        SessionUser { name: name.into(), role, owner: SessionOwner::Operator, until_ms: u64::MAX }
     }
 
     fn sessions() -> ConsoleSessions {
-        ConsoleSessions::new(SessionLimits { time: Duration::from_secs(600), attempts: 3 })
+        ConsoleSessions::new(
+            ConsoleUsers::default(),
+            SessionLimits { time: Duration::from_secs(600), attempts: 3 },
+        )
+    }
+
+    /// A configured user of this role with a certificate.
+    fn configured(role: ConsoleRole) -> ConsoleUsers {
+        let certificate = Some(CertFingerprint([7; 32]));
+        let user = vec![ConsoleUser { name: "ann".into(), password: None, certificate, role }];
+        ConsoleUsers::read(&ConsoleSettings { user, ..ConsoleSettings::default() })
+            .expect("no secrets to read")
+    }
+
+    /// The user, as a log-in with these users checked it.
+    fn checked(users: &ConsoleUsers) -> SessionUser {
+        let credentials = users.credentials("ann").expect("a configured user");
+        let owner = SessionOwner::User { credentials };
+        SessionUser { owner, ..user("ann", ConsoleRole::Admin) }
+    }
+
+    #[test]
+    fn a_log_in_that_overlaps_a_reload_opens_no_session_of_a_changed_user() {
+        let sessions = sessions();
+        let before = configured(ConsoleRole::Admin);
+        let ann = checked(&before);
+        for after in [ConsoleUsers::default(), configured(ConsoleRole::View)] {
+            sessions.set_users(after, SessionLimits::default());
+            assert!(matches!(sessions.open(ann.clone(), 0), Err(SessionOpenError::UserChanged)));
+            assert!(matches!(sessions.login_token(ann.clone(), 0), Err(SessionOpenError::UserChanged)));
+        }
+        sessions.set_users(before, SessionLimits::default());
+        assert!(sessions.open(ann.clone(), 0).is_ok() && sessions.login_token(ann, 0).is_ok());
+    }
+
+    #[test]
+    fn sessions_and_tokens_end_with_their_user() {
+        let sessions = sessions();
+        let users = configured(ConsoleRole::Admin);
+        sessions.set_users(users.clone(), SessionLimits::default());
+        let ann = sessions.open(checked(&users), 0).expect("a known user");
+        let (token, _) = sessions.login_token(checked(&users), 0).expect("a known user");
+        let operator = sessions.open(user("operator", ConsoleRole::Admin), 0).expect("random bytes");
+        sessions.set_users(configured(ConsoleRole::Admin), SessionLimits::default());
+        assert!(sessions.find(&ann.cookie, 1).is_some(), "a reload that changes nothing ends no session");
+        sessions.set_users(configured(ConsoleRole::View), SessionLimits::default());
+        assert!(sessions.find(&ann.cookie, 1).is_none() && sessions.take_login_token(&token, 1).is_none());
+        assert!(sessions.find(&operator.cookie, 1).is_some());
+    }
+
+    #[test]
+    fn a_session_by_a_token_ends_no_later_than_the_session_that_requested_it() {
+        let sessions = sessions();
+        let first = sessions.open(user("ann", ConsoleRole::Admin), 0).expect("random bytes");
+        let key = sessions.find(&first.cookie, 1).and_then(|found| found.session()).expect("a session");
+        let again = sessions.user(&key, first.ends_ms - 1).expect("an open session");
+        let second = sessions.open(again, first.ends_ms - 1).expect("random bytes");
+        assert_eq!(second.ends_ms, first.ends_ms);
+        assert!(sessions.user(&key, first.ends_ms).is_none(), "it has ended");
     }
 
     #[test]

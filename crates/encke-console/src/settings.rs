@@ -33,6 +33,7 @@ pub(crate) use editor::{SettingsAnswer, SettingsCall, SettingsEditor};
 
 pub use file::temporary_files;
 pub use history::history_folder;
+pub use masking::remember_secrets;
 
 pub use control::{
     ApplyError, OverriddenSetting, RunningSettings, SettingsCheck, SettingsControl, SettingsProblem,

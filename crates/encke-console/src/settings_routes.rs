@@ -11,6 +11,7 @@ use crate::log_in::busy;
 use crate::problem::ApiProblem;
 use crate::routes::{ApiRoute, RouteAccess};
 use crate::settings::{ConsoleRole, SettingsAnswer, SettingsCall};
+use crate::worker::JobFate;
 
 const fn route(
     method: &'static str,
@@ -53,22 +54,27 @@ fn queue(mut call: Call, method: Method) {
         if_match: call.if_match.take(),
         address: call.address(),
         is_admin: identity.as_ref().is_some_and(|identity| identity.role == ConsoleRole::Admin),
-        user: identity.map_or_else(String::new, |identity| identity.user.to_string()),
+        user: identity.as_ref().map_or_else(String::new, |identity| identity.user.to_string()),
     };
     let shared = Arc::clone(&call.shared);
-    let rejected = shared.clone().thread.run(call.responder, move |mut responder| {
-        let answer = match &shared.settings {
-            Some(editor) => lock(editor).call(&request),
-            None => ApiProblem::new(404, "this program has no settings file").into(),
+    let user = identity.as_ref().map_or_else(|| "-".into(), |identity| Arc::clone(&identity.user));
+    let mut responder = call.responder;
+    shared.clone().thread.run(user, move |fate| {
+        if fate == JobFate::Rejected {
+            return responder.send(Err(busy()));
+        }
+        // Earlier calls may have taken long, and one of them may have removed the user.
+        let access = shared.check_access(identity.as_ref());
+        let answer = match (&shared.settings, access) {
+            (_, Err(ended)) => ended.into(),
+            (Some(editor), Ok(())) => lock(editor).call(&request),
+            (None, Ok(())) => ApiProblem::new(404, "this program has no settings file").into(),
         };
         if let Some((old, new)) = &answer.audit {
             responder.change(old, new);
         }
         responder.send(Ok(reply(&answer)));
     });
-    if let Some(responder) = rejected {
-        responder.send(Err(busy()));
-    }
 }
 
 fn reply(answer: &SettingsAnswer) -> Reply {

@@ -1,5 +1,6 @@
 //! The state that the handler, the ticker and the program share.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use encke_io::clock::Clock;
@@ -13,6 +14,8 @@ use serde_json::{Value, json};
 use crate::audit::Audit;
 use crate::history::History;
 use crate::live::Ticker;
+use crate::log_in::access_ended;
+use crate::problem::ApiProblem;
 use crate::series::{SERIES, Snapshot};
 use crate::session::{ConsoleSessions, Identity, IdentityProof};
 use crate::settings::{ConsoleUsers, SettingsEditor};
@@ -30,14 +33,13 @@ pub(crate) struct ConsoleShared {
     /// Names of this server that are accepted as the host of a request.
     pub(crate) hosts: Arc<[HostPattern]>,
     pub(crate) sessions: ConsoleSessions,
-    pub(crate) users: Mutex<ConsoleUsers>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) history: Mutex<History>,
     pub(crate) ticker: Arc<Ticker>,
-    /// Settings, in order.
-    pub(crate) thread: ConsoleThread,
-    /// Passwords, so that a log-in never waits for settings, nor they for it.
-    pub(crate) passwords: ConsoleThread,
+    /// Settings, by user: those who may only look must not delay changes.
+    pub(crate) thread: ConsoleThread<Arc<str>>,
+    /// Passwords, by address, so that a log-in never waits for settings, nor they for it.
+    pub(crate) passwords: ConsoleThread<Option<IpAddr>>,
     /// The editor of the settings file; `None` if the program has none.
     pub(crate) settings: Option<Mutex<SettingsEditor>>,
 }
@@ -64,7 +66,7 @@ impl ConsoleShared {
     }
 
     pub(crate) fn users(&self) -> ConsoleUsers {
-        lock(&self.users).clone()
+        self.sessions.users()
     }
 
     /// Whether a user of an earlier request still has the same rights.
@@ -77,6 +79,15 @@ impl ConsoleShared {
                 known.is_some_and(|(user, role)| user == identity.user && role == identity.role)
             }
         }
+    }
+
+    /// Checks that the user of a waiting request still has its rights. Open routes have no user.
+    ///
+    /// # Errors
+    /// The session has ended, or the user was changed.
+    pub(crate) fn check_access(&self, identity: Option<&Identity>) -> Result<(), ApiProblem> {
+        let has_access = identity.is_none_or(|identity| self.still_knows(identity, Self::unix_ms()));
+        if has_access { Ok(()) } else { Err(access_ended()) }
     }
 
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {

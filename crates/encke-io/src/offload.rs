@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! Local   disk, compression      threads from the start, their number is a setting   queue: QUEUE_DEFAULT
+//! Hash    passwords              threads when needed, one less than local ones       queue: HASH_QUEUE_MAX
 //! Remote  another program        threads when needed, at most REMOTE_THREADS_MAX     queue: REMOTE_QUEUE_MAX
 //! ```
 //! A job belongs here if it may wait for a disk or needs more than about 100 µs of CPU. Examples are opening a file that is not
 //! in the kernel's cache, listing a directory, and compressing. Workers never wait for it. Jobs that wait for another program
-//! have separate threads ([`JobLane::Remote`]), so that files are still read when that program hangs.
+//! have separate threads ([`JobLane::Remote`]), so that files are still read when that program hangs. So do hashes of passwords
+//! ([`JobLane::Hash`]), of which strangers can request any number: they never wait for all processor cores of the local threads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,10 +28,14 @@ pub const REMOTE_THREADS_MAX: usize = 8;
 /// Maximum number of queued remote jobs. With a program that takes 50 ms, the last job waits for 0.4 s.
 pub const REMOTE_QUEUE_MAX: usize = 64;
 
+/// Maximum number of queued hashes. Each worker requests one at a time.
+pub const HASH_QUEUE_MAX: usize = 1_024;
+
 /// Threads shared by the workers of a process, by [`JobLane`].
 #[derive(Clone)]
 pub struct Pool {
     local: Arc<PoolShared>,
+    hash: Arc<PoolShared>,
     remote: Arc<PoolShared>,
 }
 
@@ -60,20 +66,22 @@ impl Pool {
         for _ in 0..threads.max(1) {
             local.start_thread(&mut lock(&local.queue))?;
         }
-        Ok(Self { local, remote: PoolShared::new("remote", REMOTE_THREADS_MAX, REMOTE_QUEUE_MAX) })
+        let hash = PoolShared::new("hash", threads.saturating_sub(1).max(1), HASH_QUEUE_MAX);
+        Ok(Self { local, hash, remote: PoolShared::new("remote", REMOTE_THREADS_MAX, REMOTE_QUEUE_MAX) })
     }
 
     /// Queues a job whose result goes to `returns`. Gives the job back if the queue is full.
     pub(crate) fn submit(&self, job: Job, returns: &Arc<Returns>) -> Result<(), Job> {
         match job.lane {
             JobLane::Local => self.local.submit(job, returns),
+            JobLane::Hash => self.hash.submit(job, returns),
             JobLane::Remote => self.remote.submit(job, returns),
         }
     }
 
     /// Ends the threads once the queued jobs are done; further jobs are rejected.
     pub fn close(&self) {
-        for shared in [&self.local, &self.remote] {
+        for shared in [&self.local, &self.hash, &self.remote] {
             lock(&shared.queue).open = false;
             shared.work.notify_all();
         }

@@ -193,11 +193,13 @@ impl Segment {
     }
 }
 
-/// The threads of the pool on which a job runs. The jobs of a lane never delay the other lane.
+/// The threads of the pool on which a job runs. The jobs of a lane never delay another lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobLane {
     /// For disks and computation on this machine: files, listings, compression, commits.
     Local,
+    /// For hashes of passwords, which strangers can request.
+    Hash,
     /// For responses of another program, which may take seconds or never arrive.
     Remote,
 }

@@ -699,10 +699,9 @@ fn drafts(bytes: &[u8], identity: &Principal, publisher: u64) -> Result<Vec<Draf
 }
 
 fn denied(denial: Denial) -> Reply {
-    match denial {
-        Denial::Unauthorized(text) => refusal(401, text).with("WWW-Authenticate", "Bearer"),
-        Denial::Forbidden(text) => refusal(403, text),
-    }
+    let status = denial.status();
+    let reply = refusal(status, denial.text().to_owned()).because(denial.reason());
+    if status == 401 { reply.with("WWW-Authenticate", "Bearer") } else { reply }
 }
 
 /// Returns the media type of a body. The default type of curl and of forms is ignored, because it does not describe the body.

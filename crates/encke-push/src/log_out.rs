@@ -28,7 +28,7 @@ use encke_wire::websocket;
 
 use super::negotiate::{bad, refusal, shown};
 
-/// Close code: the user was logged out, and may not return with the same token.
+/// Close code: the user was logged out. The client of Encke takes it as final; the token still works until it expires.
 const CLOSE_FORBIDDEN: u16 = 4403;
 /// The text for a subscriber that an administrator has ended.
 pub(crate) const LOGGED_OUT: &str = "an administrator has ended the subscriptions of this user";

@@ -8,13 +8,15 @@
 //!               │ no password is required, or `any` and an allowed address ─► passes
 //!               ├─ no credentials ──────────────────────────────────────────► 401
 //!               └─ credentials ─┬─ cached: right, wrong ────────────────────► passes with the user's name · 401
-//!                               └─ not cached: held ─► queue ─► (offload) one hash at a time ─┘
+//!                               └─ not cached: held ─► turns ─► (offload) one hash at a time ─┘
 //!  passes ─► `ask` of the rules: held ─► AskClient ─► the application's answer (`asking.rs`)
 //! ```
 //! - A path that cannot be decoded passes: every handler rejects it. ACME challenges pass.
 //! - **Cost.** Without rules no guard is mounted. A hash takes 5 to 500 ms of a processor, so a worker verifies one password at
-//!   a time, and requests with the same credentials share its result: clients that guess passwords leave most of the pool to
-//!   files. Results are cached: 60 s if the password is right, 1 s if it is wrong.
+//!   a time, on threads that files do not use, and requests with the same credentials share its result. Results are cached: 60 s
+//!   if the password is right, 1 s if it is wrong.
+//! - **Addresses take turns.** A client that guesses passwords delays the others by one hash, and takes no place that another
+//!   address needs ([`Turns`](crate::turns::Turns)).
 //! - **Secrets.** The cache stores SHA-256 digests with a random prefix. A password is held while its request waits.
 //! - **Unknown users** cost the same time as known ones: their password is verified against the hash of another user, chosen by
 //!   the name, and then rejected.

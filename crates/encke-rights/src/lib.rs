@@ -42,6 +42,7 @@ mod share;
 mod signer;
 mod table;
 mod token;
+mod turns;
 
 pub use access::{
     AccessError, AccessFigures, AccessRules, AccessSettings, PasswordFault, PasswordFileError, PasswordHash,
@@ -64,3 +65,4 @@ pub use rights::{Decision, Principal, Rights, TokenCache, client_number};
 pub use settings::{AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use share::Share;
 pub use signer::{Signer, TokenContents};
+pub use turns::Turns;

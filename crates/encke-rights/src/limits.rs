@@ -40,5 +40,7 @@ pub(crate) const CREDENTIALS_CACHED_MAX: usize = 1_000;
 /// Limit of answers of an application (`[[access]] ask`) that a worker caches: an entry takes some 500 bytes.
 pub(crate) const ANSWERS_CACHED_MAX: usize = 1_000;
 
-/// Limit of credentials that wait for verification on a worker. At 100 ms per hash the last ones wait for 26 s.
+/// Limit of credentials that wait for verification on a worker, and of those from one address (of IPv6 a /64). Addresses are served
+/// in turn: at 100 ms per hash an address waits for 0.1 s for each other one, and the last of its own for 1.6 s more.
 pub(crate) const CREDENTIALS_WAITING_MAX: usize = 256;
+pub(crate) const CREDENTIALS_WAITING_PER_ADDRESS_MAX: usize = 16;

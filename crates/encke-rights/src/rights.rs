@@ -209,7 +209,7 @@ impl Rights {
         let page = self.origins.page(request);
         let open = self.openness.admits(request, page);
         if let (RequestPage::Foreign(_), Err(_)) = (page, open) {
-            return Err(Denial::Forbidden(
+            return Err(Denial::ForeignOrigin(
                 "the request comes from a page of another site: add its origin to push.origins".into(),
             ));
         }
@@ -235,7 +235,7 @@ impl Rights {
             }
             // The token may be the application's own.
             Err(_) if self.ask.is_some() => Ok(without.clone()),
-            Err(fault) => Err(Denial::Unauthorized(format!("invalid token: {fault}"))),
+            Err(fault) => Err(Denial::InvalidToken(format!("invalid token: {fault}"))),
         }
     }
 
@@ -648,7 +648,7 @@ fn cookie_token<'a>(request: &Request<'a>, name: &str) -> Result<Option<Cow<'a, 
 }
 
 fn ambiguous(place: &str) -> Denial {
-    Denial::Unauthorized(format!("more than one token in {place}: send only one"))
+    Denial::InvalidToken(format!("more than one token in {place}: send only one"))
 }
 
 fn token_of(bytes: &[u8]) -> Result<Cow<'_, str>, Denial> {
@@ -656,7 +656,7 @@ fn token_of(bytes: &[u8]) -> Result<Cow<'_, str>, Denial> {
         Ok(String::from_utf8_lossy(bytes))
     } else {
         let text = "invalid token: expected 1 byte to 8 KiB of letters, digits and `-._~+/`, with `=` only at the end";
-        Err(Denial::Unauthorized(text.into()))
+        Err(Denial::InvalidToken(text.into()))
     }
 }
 

@@ -372,7 +372,8 @@ impl Core {
         true
     }
 
-    /// Closes the idle connection that would time out first among the next [`SHED_LOOK`] slots.
+    /// Closes the idle connection that would time out first among the next [`SHED_LOOK`] slots. Connections of the admin listener
+    /// stay: an operator needs them most while descriptors are short.
     pub(crate) fn shed_one(&mut self) {
         let count = self.conns.sockets.len();
         let mut oldest: Option<usize> = None;
@@ -380,7 +381,8 @@ impl Core {
             self.shed_hand = (self.shed_hand + 1) % count;
             let conn = &self.conns[self.shed_hand];
             let older = |index: usize| conn.deadline_ns < self.conns[index].deadline_ns;
-            if (conn.is_idle() || self.http2.is_idle(conn)) && oldest.is_none_or(older) {
+            let is_idle = !conn.has(ADMIN) && (conn.is_idle() || self.http2.is_idle(conn));
+            if is_idle && oldest.is_none_or(older) {
                 oldest = Some(self.shed_hand);
             }
         }

@@ -283,6 +283,12 @@ impl HandlerContext {
         self.offload_to(JobLane::Remote, job)
     }
 
+    /// Runs a job that hashes a password, on other threads than jobs for files. [`Handler::offloaded`] receives its result, or
+    /// `None` if too many such jobs are queued.
+    pub fn offload_hash<T: Any + Send>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
+        self.offload_to(JobLane::Hash, job)
+    }
+
     fn offload_to<T: Any + Send>(&self, lane: JobLane, job: impl FnOnce() -> T + Send + 'static) -> JobId {
         let key = self.requests.next_job_key(self.handler);
         self.requests.has_work.set(true);

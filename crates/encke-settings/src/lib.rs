@@ -7,11 +7,13 @@
 //!  Section   a feature owns its part of the file: checks, paths, private files
 //!  state     the directory for data that outlives the process
 //!  notice    lines for the operator on standard error, by level
+//!  conceal   masks secrets in everything that leaves the program
 //! ```
 //! In scope: quantities, secrets, choices, positions, problems, the schema and the reference page, and `tls` of listeners and
 //! upstreams, which several crates read. Out of scope: the values of any feature; each feature's crate has its own section.
 
 mod choice;
+pub mod conceal;
 pub mod document;
 mod foreign;
 mod include;

@@ -8,7 +8,7 @@
 //! A repeated error, warning or detail is written again only after 10, 100, 1,000 … repetitions, with their number. An error
 //! on every request therefore fills no disk. Before another line, a summary has the text of the repeated line and the number
 //! of its repetitions, because other output may separate the two. An info line confirms an action of the operator, such as a
-//! reload, so every one is written. The state is process-wide, like standard error.
+//! reload, so every one is written. Secrets are concealed. The state is process-wide, like standard error.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -20,6 +20,8 @@ use encke_io::lock;
 use encke_wire::civil::Civil;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::conceal::conceal;
 
 /// Severity of messages on standard error. Each level includes the more severe ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +58,8 @@ pub struct WrittenNotice {
     pub level: Level,
     /// The text, without time and level.
     pub text: String,
+    /// The process of the application that wrote the text; `None` for lines of this program.
+    pub application: Option<Box<str>>,
 }
 
 /// Returns the last 200 lines, oldest first.
@@ -115,32 +119,45 @@ pub fn record(text: &str) {
     write(Level::Info, text, &Details::default());
 }
 
+/// Writes a line of an application's output. [`recent`] marks it: users without the right to see secrets must not read it.
+pub fn report_output(title: &str, line: &str) {
+    if is_written(Level::Info) {
+        write_from(Some(title), Level::Info, &format!("{title}: {line}"), &Details::default());
+    }
+}
+
 fn write(level: Level, text: &str, details: &Details<'_>) {
+    write_from(None, level, text, details);
+}
+
+fn write_from(application: Option<&str>, level: Level, text: &str, details: &Details<'_>) {
+    let (text, on_stderr) = (conceal(text), conceal(details.on_stderr));
+    let (text, on_stderr) = (&*text, &*on_stderr);
     // The lock is held while writing, so that lines of several threads do not mix.
     let mut lines = lock(&LINES);
     let style = NoticeStyle::of_stderr();
     let mut written = String::new();
-    let said = lines.say(level, text, details.on_stderr);
+    let said = lines.say(level, text, on_stderr);
     // The details are the last lines.
-    let own = said.len().saturating_sub(details.on_stderr.lines().count());
+    let own = said.len().saturating_sub(on_stderr.lines().count());
     for (place, (level, said)) in said.into_iter().enumerate() {
         written.push_str(&style.line(level, &said));
         if place < own {
-            keep(level, said);
+            keep(application, level, said);
         }
     }
-    details.recent.lines().for_each(|line| keep(level, line.to_owned()));
+    details.recent.lines().for_each(|line| keep(None, level, conceal(line).into_owned()));
     let _nobody_listens = io::stderr().lock().write_all(written.as_bytes());
 }
 
 /// Keeps a line for [`recent`].
-fn keep(level: Level, text: String) {
+fn keep(application: Option<&str>, level: Level, text: String) {
     let unix_ms = encke_io::clock::Clock::new().now().unix_ns / 1_000_000;
     let mut recent = lock(&RECENT);
     if recent.0.len() >= RECENT_MAX {
         recent.0.pop_front();
     }
-    recent.0.push_back(WrittenNotice { unix_ms, level, text });
+    recent.0.push_back(WrittenNotice { unix_ms, level, text, application: application.map(Into::into) });
     recent.1 += 1;
 }
 

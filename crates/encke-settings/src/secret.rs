@@ -8,6 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
+use crate::conceal;
+
 /// A secret, or the place that contains it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
@@ -23,7 +25,8 @@ pub enum Secret {
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 impl Secret {
-    /// Reads the secret. Call this when the secret is needed, and do not keep the result.
+    /// Reads the secret. Call this when the secret is needed, and do not keep the result. From then on [`conceal`] masks it in all
+    /// texts.
     ///
     /// # Errors
     /// The file cannot be read, the variable is not set or not UTF-8, or the secret is empty.
@@ -33,7 +36,11 @@ impl Secret {
             Self::File(path) => first_line(path).map_err(|error| SecretError::File(path.clone(), error))?,
             Self::Env(name) => std::env::var(name).map_err(|_| SecretError::Variable(name.clone()))?,
         };
-        if text.is_empty() { Err(SecretError::Empty(self.clone())) } else { Ok(text) }
+        if text.is_empty() {
+            return Err(SecretError::Empty(self.clone()));
+        }
+        conceal::remember(&text);
+        Ok(text)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use encke_io::clock::Clock;
 use encke_server::CodedText;
 use encke_settings::BYTES_MAX;
+use encke_settings::conceal::MASK;
 use encke_wire::method::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -23,7 +24,7 @@ use super::control::{ApplyError, RunningSettings, SettingsCheck, SettingsControl
 use super::difference::{as_json, difference, short, summary};
 use super::file::{self, FileContent, FileError, FileStep};
 use super::history::{VersionInfo, VersionList, VersionStore};
-use super::masking::{Reader, mask_text, mask_values};
+use super::masking::{Reader, has_mask, mask_text, mask_values};
 use super::patch::{CHANGES_MAX, PatchError, ValueChange, patched};
 use super::shape::SchemaShape;
 use crate::problem::{ApiProblem, reason_json};
@@ -139,6 +140,11 @@ impl SettingsEditor {
                     return Err(
                         ApiProblem::new(422, format!("more than {CHANGES_MAX} changes")).at("/changes")
                     );
+                }
+                if let Some(place) = changes.iter().position(|change| has_mask(&change.value)) {
+                    let text =
+                        format!("the value has {MASK}, which stands for a secret: write the whole value");
+                    return Err(ApiProblem::of("field", 422, text).at(&format!("/changes/{place}/value")));
                 }
                 self.change(call, |old| patched(old, &changes).map_err(unfit))
             }

@@ -5,25 +5,22 @@
 //! - the schema says so (`writeOnly`),
 //! - its key has a free name that sounds like a secret (a header field `Authorization`),
 //! - the schema does not know its key, which may be a misspelled one,
-//! - it is a URL with user information or a parameter that sounds like a secret, or
-//! - its key has a free name, and a user with the role `view` reads it.
+//! - it is a URL with user information, a parameter that sounds like a secret, or a part of its path that looks like a key,
+//! - it is an argument of a program that looks like a key, or follows an option such as `--token`, or
+//! - its key has a free name, or it is an argument of a program, and a user with the role `view` reads it.
 //!
 //! For such users comments are hidden as a whole: a line that was commented out may be a former secret.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use encke_settings::conceal::{self, MASK, conceal_setting, is_key_like, setting_parts, sounds_secret};
 use serde_json::Value;
 use toml_edit::{Document, Item, TableLike, Value as TomlValue};
 
 use super::scan;
 use super::shape::SchemaShape;
-
-/// What replaces a secret.
-pub(crate) const MASK: &str = "•••";
-
-/// Words in the names of free keys whose values are secrets.
-const SECRET_WORDS: &[&str] = &["auth", "cookie", "key", "password", "secret", "token"];
 
 /// The user that reads settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,15 +52,15 @@ impl Reader {
 
 /// Masks the secrets in values.
 pub(crate) fn mask_values(value: &mut Value, shape: &SchemaShape<'_>, reader: Reader) {
-    mask(value, shape, shape.is_secret(), reader);
+    mask("", value, shape, shape.is_secret(), reader);
 }
 
-fn mask(value: &mut Value, shape: &SchemaShape<'_>, is_secret: bool, reader: Reader) {
+fn mask(key: &str, value: &mut Value, shape: &SchemaShape<'_>, is_secret: bool, reader: Reader) {
     match value {
         Value::String(text) if is_secret => MASK.clone_into(text),
         Value::String(text) => {
-            for range in secret_parts(text).into_iter().rev() {
-                text.replace_range(range, MASK);
+            if let Cow::Owned(concealed) = conceal_setting(text) {
+                *text = concealed;
             }
         }
         // The place of a secret is none.
@@ -73,7 +70,7 @@ fn mask(value: &mut Value, shape: &SchemaShape<'_>, is_secret: bool, reader: Rea
                 let inner = shape.key(key);
                 match reader.secrecy(shape, key, &inner) {
                     ValueSecrecy::Unknown if !value.is_null() => *value = MASK.into(),
-                    secrecy => mask(value, &inner, is_secret || secrecy == ValueSecrecy::Secret, reader),
+                    secrecy => mask(key, value, &inner, is_secret || secrecy == ValueSecrecy::Secret, reader),
                 }
             }
         }
@@ -82,7 +79,14 @@ fn mask(value: &mut Value, shape: &SchemaShape<'_>, is_secret: bool, reader: Rea
             // A list may be written as its only item.
             let items = if items.is_empty() { shape.clone() } else { items };
             let is_secret = is_secret || items.is_secret();
-            list.iter_mut().for_each(|item| mask(item, &items, is_secret, reader));
+            let mut before: Option<String> = None;
+            for (place, item) in list.iter_mut().enumerate() {
+                let text = item.as_str().map(str::to_owned);
+                let hides =
+                    text.as_ref().is_some_and(|text| reader.hides_item(key, place, before.as_deref(), text));
+                mask(key, item, &items, is_secret || hides, reader);
+                before = text;
+            }
         }
         _ => {}
     }
@@ -94,49 +98,64 @@ fn is_place<'a>(keys: impl IntoIterator<Item = &'a str>) -> bool {
     matches!(keys[..], ["file" | "env"])
 }
 
-fn sounds_secret(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    SECRET_WORDS.iter().any(|word| key.contains(word))
+/// Whether an argument follows an option whose value is a secret: `--token VALUE`.
+fn is_secret_option(argument: Option<&str>) -> bool {
+    argument.is_some_and(|option| option.starts_with('-') && !option.contains('=') && sounds_secret(option))
 }
 
-/// The secrets in URLs, by position: user information, and values of parameters that sound like secrets.
-fn secret_parts(text: &str) -> Vec<Range<usize>> {
-    let mut parts: Vec<Range<usize>> = Vec::new();
-    let mut at = 0;
-    let is_unix = text.starts_with("unix:");
-    while let Some(from) = text.get(at..).and_then(|rest| rest.find("://")) {
-        let start = at + from + "://".len();
-        parts.extend(user_info(text, start));
-        at = start;
+/// The arguments of a program.
+const ARGUMENTS: &str = "run";
+
+impl Reader {
+    /// Whether an item of a list is a secret. `before` is the item before it.
+    fn hides_item(self, key: &str, place: usize, before: Option<&str>, item: &str) -> bool {
+        let is_argument = key == ARGUMENTS && place > 0;
+        is_argument && (self == Self::View || is_key_like(item) || is_secret_option(before))
     }
-    if at == 0 && !is_unix {
-        let end = text.rfind('@').filter(|end| text[..*end].contains(':'));
-        parts.extend(end.map(|end| 0..end));
+}
+
+/// Whether a value has a masked secret: it was shown to a reader, and is no value for the file.
+pub(crate) fn has_mask(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(MASK),
+        Value::Array(list) => list.iter().any(has_mask),
+        Value::Object(map) => map.values().any(has_mask),
+        _ => false,
     }
-    for (start, _) in text.char_indices().filter(|(_, letter)| matches!(letter, '?' | '&')) {
-        let pair = &text[start + 1..];
-        let end = pair.find(['&', '#']).unwrap_or(pair.len());
-        if let Some((name, value)) = pair[..end].split_once('=')
-            && sounds_secret(name)
-            && !value.is_empty()
-            && parts.iter().all(|part| part.end <= start)
-        {
-            parts.push(start + 1 + name.len() + 1..start + 1 + end);
+}
+
+/// Conceals the secrets in these settings in everything that leaves the program (`encke_settings::conceal`).
+pub fn remember_secrets(values: &Value, schema: &Value) {
+    let mut masked = values.clone();
+    mask_values(&mut masked, &SchemaShape::of(schema), Reader::Admin);
+    remember_differences("", values, &masked);
+}
+
+fn remember_differences(key: &str, value: &Value, masked: &Value) {
+    match (value, masked) {
+        (Value::Object(values), Value::Object(masked)) => {
+            for (key, value) in values {
+                masked.get(key).into_iter().for_each(|masked| remember_differences(key, value, masked));
+            }
         }
+        (Value::Array(values), Value::Array(masked)) => {
+            values.iter().zip(masked).for_each(|(value, masked)| remember_differences(key, value, masked));
+        }
+        (Value::String(text), Value::String(masked)) if text != masked => {
+            // A variable of an application may have any value, such as the name of a host.
+            if masked == MASK && (sounds_secret(key) || is_key_like(text) || key == ARGUMENTS) {
+                conceal::remember(text);
+                // `Authorization = "Bearer TOKEN"`
+                text.split_ascii_whitespace().last().into_iter().for_each(conceal::remember);
+            }
+            for part in conceal::setting_parts(text) {
+                let secret = text.get(part).unwrap_or_default();
+                conceal::remember(secret);
+                secret.split_once(':').into_iter().for_each(|(_, password)| conceal::remember(password));
+            }
+        }
+        _ => {}
     }
-    parts.sort_by_key(|part| part.start);
-    parts
-}
-
-/// The user information of the URL whose authority begins at `start`.
-fn user_info(text: &str, start: usize) -> Option<Range<usize>> {
-    let url = &text[start..start + text[start..].find([' ', ',']).unwrap_or(text.len() - start)];
-    let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
-    // A password with a slash that is not encoded ends the authority too early, and its first part is no port.
-    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
-    let is_whole = authority.contains('@') || port.bytes().all(|byte| byte.is_ascii_digit());
-    let end = if is_whole { authority.rfind('@') } else { url.rfind('@') }?;
-    (end > 0).then_some(start..start + end)
 }
 
 /// Masks the secrets of a settings file; `None` if the text is not TOML.
@@ -190,7 +209,7 @@ impl SpanSearch<'_> {
             match item {
                 Item::None => {}
                 Item::Value(value) if secrecy == ValueSecrecy::Unknown => self.spans.extend(value.span()),
-                Item::Value(value) => self.value(value, &inner, is_secret),
+                Item::Value(value) => self.value(key, value, &inner, is_secret),
                 Item::Table(table) => self.table(table, &inner, is_secret),
                 Item::ArrayOfTables(list) => {
                     let items = inner.items();
@@ -200,7 +219,7 @@ impl SpanSearch<'_> {
         }
     }
 
-    fn value(&mut self, value: &TomlValue, shape: &SchemaShape<'_>, is_secret: bool) {
+    fn value(&mut self, key: &str, value: &TomlValue, shape: &SchemaShape<'_>, is_secret: bool) {
         match value {
             TomlValue::InlineTable(table) if is_secret && !is_place(table.iter().map(|(key, _)| key)) => {
                 self.spans.extend(value.span());
@@ -210,9 +229,15 @@ impl SpanSearch<'_> {
                 let items = shape.items();
                 let items = if items.is_empty() { shape.clone() } else { items };
                 let is_secret = is_secret || items.is_secret();
-                list.iter().for_each(|item| self.value(item, &items, is_secret));
+                let mut before = None;
+                for (place, item) in list.iter().enumerate() {
+                    let text = item.as_str();
+                    let hides = text.is_some_and(|text| self.reader.hides_item(key, place, before, text));
+                    self.value(key, item, &items, is_secret || hides);
+                    before = text;
+                }
             }
-            TomlValue::String(content) if is_secret || !secret_parts(content.value()).is_empty() => {
+            TomlValue::String(content) if is_secret || !setting_parts(content.value()).is_empty() => {
                 self.spans.extend(value.span());
             }
             _ => {}
@@ -267,27 +292,20 @@ mod tests {
     }
 
     #[test]
-    fn the_secrets_of_urls_are_found() {
-        let masked = |text: &str| {
-            let mut text = text.to_owned();
-            secret_parts(&text).into_iter().rev().for_each(|range| text.replace_range(range, "*"));
-            text
-        };
-        for (text, expected) in [
-            ("nats://s3cret@h:4222", "nats://*@h:4222"),
-            ("nats://a:s3@cret@h:4222/x", "nats://*@h:4222/x"),
-            ("nats://a:s3/cret@h", "nats://*@h"),
-            ("nats://a@h,nats://s3cret@i", "nats://*@h,nats://*@i"),
-            ("a:s3cret@h:1", "*@h:1"),
-            ("http://h/?token=s3cret&x=1&api_key=s3cret#f", "http://h/?token=*&x=1&api_key=*#f"),
-            ("/path?Key=s3cret", "/path?Key=*"),
-            ("https://h:443/@scope", "https://h:443/@scope"),
-            ("unix:@name", "unix:@name"),
-            ("ann@example.org", "ann@example.org"),
-            ("http://h/?x=1", "http://h/?x=1"),
-            ("://", "://"),
+    fn arguments_of_a_program_are_masked_for_viewers_and_by_their_form_for_all() {
+        let schema = json!({ "properties": { "run": { "type": "array", "items": { "type": "string" } } } });
+        let run = ["shop", "--token", "s3cret", "--password=s3cret", "abcdef0123456789", "-w", "4", "x/y"];
+        for (reader, expected) in [
+            (Reader::Admin, ["shop", "--token", MASK, "--password=•••", MASK, "-w", "4", "x/y"]),
+            (Reader::View, ["shop", MASK, MASK, MASK, MASK, MASK, MASK, MASK]),
         ] {
-            assert_eq!(masked(text), expected);
+            let mut values = json!({ "run": run });
+            mask_values(&mut values, &SchemaShape::of(&schema), reader);
+            assert_eq!(values, json!({ "run": expected }));
+            assert!(has_mask(&values) && !has_mask(&json!({ "run": run })));
+            let text = mask_text(&format!("run = {}", json!(run)), &schema, reader).expect("TOML");
+            assert!(!text.contains("s3cret") && !text.contains("abcdef"), "{text}");
+            assert_eq!(text.contains("x/y"), reader == Reader::Admin, "{text}");
         }
     }
 

@@ -324,6 +324,22 @@ pub fn hanging_remote_jobs_delay_no_local_job<B: BackEnd>(stage: &mut Stage<Loop
     }
 }
 
+pub fn hashes_take_no_thread_of_local_jobs<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (release, released) = mpsc::channel::<()>();
+    let (begin, begun) = mpsc::channel::<()>();
+    let hash = move || -> encke_io::op::Done {
+        begin.send(()).expect("the case waits");
+        Box::new(released.recv().is_ok())
+    };
+    stage.submit(Token::NONE, Op::Offload(Job { key: 1, lane: JobLane::Hash, run: Box::new(hash) }));
+    begun.recv().expect("the hash runs");
+    let run = || -> encke_io::op::Done { Box::new(()) };
+    stage.submit(Token::NONE, Op::Offload(Job { key: 0, lane: JobLane::Local, run: Box::new(run) }));
+    assert!(offloaded(stage, 0).is_some(), "a local job");
+    drop(release);
+    assert!(offloaded(stage, 1).is_some(), "the hash");
+}
+
 fn offloaded<B: BackEnd>(stage: &mut Stage<Loopback<B>>, wanted: u64) -> Option<encke_io::op::Done> {
     let begun = Instant::now();
     loop {

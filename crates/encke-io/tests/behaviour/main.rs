@@ -90,6 +90,7 @@ macro_rules! on_the_system {
                 a_job_comes_back_as_an_event,
                 a_job_too_many_is_refused,
                 hanging_remote_jobs_delay_no_local_job,
+                hashes_take_no_thread_of_local_jobs,
                 a_wait_ends_at_its_moment,
                 what_was_not_fetched_comes_first,
                 a_flooded_connection_can_be_paused_at_every_event,

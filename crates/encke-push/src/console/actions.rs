@@ -66,7 +66,7 @@ fn verbs() -> Vec<Verb> {
         verb("delete", "Deletes the messages of a channel.", vec![channel()]),
         verb(
             "log_out",
-            "Ends all subscriptions of a user, who may not return with the same token.",
+            "Ends all subscriptions of a user. The token still works until it expires: take the right away first.",
             vec![field("user", "The name in the token or certificate.", false)],
         ),
         verb("disconnect", "Disconnects the subscribers of a channel; they may reconnect.", vec![channel()]),

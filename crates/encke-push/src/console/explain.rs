@@ -66,9 +66,7 @@ const fn verb(act: Act) -> &'static str {
 }
 
 fn denied(denial: &Denial) -> RuleStep {
-    let (Denial::Unauthorized(text) | Denial::Forbidden(text)) = denial;
-    let status = if matches!(denial, Denial::Unauthorized(_)) { 401 } else { 403 };
-    RuleStep::new(format!("{text}: {status}"), None)
+    RuleStep::new(format!("{}: {}", denial.text(), denial.status()), None)
 }
 
 /// Describes the limits of a channel.

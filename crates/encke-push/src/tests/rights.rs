@@ -115,6 +115,9 @@ fn a_log_out_ends_the_subscriptions_of_a_user_alone() {
     assert!(!stage.head(&mut other).is_complete);
     let none = stage.ask("DELETE", "?user=reader", &bearer(ADMIN), "");
     assert_eq!(none.text(), "{\"disconnected\":0}\n");
+    let mut again = stage.open("news?as=sse", &bearer(READER));
+    stage.wait(&mut again, "retry:");
+    assert!(!stage.head(&mut again).is_complete, "the token still works, as the action says");
 }
 
 #[test]

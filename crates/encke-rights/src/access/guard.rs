@@ -1,13 +1,14 @@
 //! The guard of one worker: checks addresses, and verifies passwords by jobs of the pool.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use base64ct::{Base64, Encoding as _};
 use encke_io::Done;
 use encke_server::{
     ExchangeKey, Guard, GuardCall, GuardOutcome, GuardVerdict, HandlerContext, JobId, Passage, Reply,
-    Request, Ticket, UpstreamEvent, UpstreamId,
+    Request, Ticket, UpstreamEvent, UpstreamId, household,
 };
 use encke_wire::field::Known;
 
@@ -16,7 +17,11 @@ use super::cache::RecentDigests;
 use super::figures::AccessCounters;
 use super::rule::{AccessDemands, SharedRules};
 use crate::keys::Digest;
-use crate::limits::{CREDENTIALS_CACHED_MAX, CREDENTIALS_WAITING_MAX, PASSWORD_BYTES_MAX, SUBJECT_BYTES_MAX};
+use crate::limits::{
+    CREDENTIALS_CACHED_MAX, CREDENTIALS_WAITING_MAX, CREDENTIALS_WAITING_PER_ADDRESS_MAX, PASSWORD_BYTES_MAX,
+    SUBJECT_BYTES_MAX,
+};
+use crate::turns::Turns;
 
 /// Time for which a verified password is not hashed again.
 const RIGHT_NS: u64 = 60_000_000_000;
@@ -35,8 +40,8 @@ pub(crate) struct AccessGuard {
     waiting: HashMap<ExchangeKey, AccessWaiter>,
     /// Credentials to be verified, or being verified, and the requests that wait for the result.
     checks: HashMap<Digest, PasswordCheck>,
-    /// Credentials to be verified, in order of arrival.
-    queue: VecDeque<Digest>,
+    /// Credentials to be verified, by address. Those that several addresses have sent are in the line of each.
+    queue: Turns<ClientAddress, Digest>,
     running: Option<(JobId, Digest)>,
     /// Questions to applications.
     asks: AccessAsks,
@@ -44,8 +49,12 @@ pub(crate) struct AccessGuard {
     decoded: String,
 }
 
+/// The address of a client, or the /64 network of an IPv6 address; `None` for a Unix socket whose peer reports no address.
+type ClientAddress = Option<IpAddr>;
+
 struct AccessWaiter {
     attempt: CredentialAttempt,
+    client: ClientAddress,
     ticket: Ticket<GuardVerdict>,
     /// The credentials that it waits for.
     digest: Digest,
@@ -102,7 +111,7 @@ impl AccessGuard {
             wrong: RecentDigests::new(WRONG_NS, CREDENTIALS_CACHED_MAX),
             waiting: HashMap::new(),
             checks: HashMap::new(),
-            queue: VecDeque::new(),
+            queue: Turns::new(CREDENTIALS_WAITING_MAX, CREDENTIALS_WAITING_PER_ADDRESS_MAX),
             running: None,
             decoded: String::new(),
         }
@@ -165,27 +174,49 @@ impl AccessGuard {
         questions.ok_or_else(|| Reply::error(400).because(&"path"))
     }
 
-    /// Lets a request wait for the verification of its credentials.
+    /// Lets a request wait for the verification of its credentials, for which there is room.
     fn wait(&mut self, key: ExchangeKey, waiter: AccessWaiter) {
-        let digest = waiter.digest;
-        let check = self.checks.entry(digest).or_insert_with(|| {
-            self.queue.push_back(digest);
-            PasswordCheck::default()
-        });
+        let AccessWaiter { digest, client, .. } = waiter;
+        let check = self.checks.entry(digest).or_default();
         check.keys.push(key);
         check.present += 1;
         self.waiting.insert(key, waiter);
+        let is_running = self.running.is_some_and(|(_, running)| running == digest);
+        if !is_running && !self.queue.contains(&client, &digest) {
+            // Without room the request shares the place of another address with the same credentials.
+            if let Ok(Some((client, evicted))) = self.queue.push(client, digest) {
+                self.evict(client, &evicted);
+            }
+        }
     }
 
-    /// Whether no further credentials can wait.
-    fn is_full(&self, digest: &Digest) -> bool {
-        self.queue.len() >= CREDENTIALS_WAITING_MAX && !self.checks.contains_key(digest)
+    /// Whether credentials cannot wait.
+    fn is_full(&self, client: ClientAddress, digest: &Digest) -> bool {
+        !self.checks.contains_key(digest) && !self.queue.has_room(&client)
+    }
+
+    /// Rejects the requests of an address whose credentials have lost their place.
+    fn evict(&mut self, client: ClientAddress, digest: &Digest) {
+        let Some(check) = self.checks.get_mut(digest) else { return };
+        let waiting = &mut self.waiting;
+        let is_evicted =
+            |key: &mut ExchangeKey| waiting.get(key).is_some_and(|waiter| waiter.client == client);
+        let keys: Vec<ExchangeKey> = check.keys.extract_if(.., is_evicted).collect();
+        check.present -= keys.len();
+        if check.present == 0 {
+            self.checks.remove(digest);
+        }
+        for key in keys {
+            if let Some(AccessWaiter { ticket, .. }) = self.waiting.remove(&key) {
+                ticket.resolve(GuardVerdict::Refuse(self.busy()));
+            }
+        }
     }
 
     /// Starts the next verification, if none is running.
     fn start_next(&mut self) {
         while self.running.is_none()
-            && let Some(digest) = self.queue.pop_front()
+            && let Some(digest) = self.queue.pop()
         {
             let keys = self.checks.get(&digest).map(|check| &check.keys[..]).unwrap_or_default();
             let waiter = keys.iter().filter_map(|key| self.waiting.get(key)).find(|one| one.digest == digest);
@@ -198,7 +229,7 @@ impl AccessGuard {
             };
             let Credentials { user, password } = &attempt.credentials;
             let (job, password) = (self.shared.files[file].job(user), password.clone());
-            self.running = Some((self.context.offload(move || job.run(&password)), digest));
+            self.running = Some((self.context.offload_hash(move || job.run(&password)), digest));
         }
     }
 
@@ -252,13 +283,16 @@ impl Guard for AccessGuard {
             return GuardOutcome::Refuse(self.challenge(first));
         };
         let rules = passwords;
+        let client = request.client().map(household);
         match self.advance(CredentialAttempt { credentials, rules, confirmed: 0, questions, passage }) {
             AccessProgress::Confirmed(work) => self.ask(work, call),
             AccessProgress::Refused(reply) => GuardOutcome::Refuse(reply),
-            AccessProgress::Unknown(_, digest) if self.is_full(&digest) => GuardOutcome::Refuse(self.busy()),
+            AccessProgress::Unknown(_, digest) if self.is_full(client, &digest) => {
+                GuardOutcome::Refuse(self.busy())
+            }
             AccessProgress::Unknown(attempt, digest) => {
                 let (hold, ticket) = call.hold();
-                self.wait(hold.key(), AccessWaiter { attempt, ticket, digest });
+                self.wait(hold.key(), AccessWaiter { attempt, client, ticket, digest });
                 self.start_next();
                 GuardOutcome::Later(hold)
             }
@@ -304,7 +338,9 @@ impl Guard for AccessGuard {
             None => self.counters.failed.increment(),
         }
         for key in self.checks.remove(&digest).unwrap_or_default().keys {
-            let Some(AccessWaiter { attempt, ticket, .. }) = self.waiting.remove(&key) else { continue };
+            let Some(AccessWaiter { attempt, client, ticket, .. }) = self.waiting.remove(&key) else {
+                continue;
+            };
             let progress = match right {
                 Some(_) => self.advance(attempt),
                 None => AccessProgress::Refused(self.busy()),
@@ -315,11 +351,11 @@ impl Guard for AccessGuard {
                     AskProgress::Open(work) => self.asks.start(work, key, ticket),
                 },
                 AccessProgress::Refused(reply) => ticket.resolve(GuardVerdict::Refuse(reply)),
-                AccessProgress::Unknown(_, digest) if self.is_full(&digest) => {
+                AccessProgress::Unknown(_, digest) if self.is_full(client, &digest) => {
                     ticket.resolve(GuardVerdict::Refuse(self.busy()));
                 }
                 AccessProgress::Unknown(attempt, digest) => {
-                    self.wait(key, AccessWaiter { attempt, ticket, digest });
+                    self.wait(key, AccessWaiter { attempt, client, ticket, digest });
                 }
             }
         }

@@ -427,25 +427,81 @@ fn wrong_passwords_do_not_evict_verified_ones() {
 }
 
 #[test]
-fn one_password_is_verified_at_a_time_and_a_full_queue_is_a_503() {
+fn one_password_is_verified_at_a_time_and_a_full_line_is_a_503() {
     let files = Files::new().users("users", &[("ann", "secret")]);
     let mut stage = stage(&files, "passwords = \"users\"");
     let guess = |number: usize| request("/", &basic("ann", &format!("guess {number}")));
     let mut held = Vec::new();
-    for number in 0..257 {
+    // One is verified, the others wait.
+    for number in 0..17 {
         held.push(stage.check(&guess(number), &from("192.0.2.1")).err().expect("held"));
         assert_eq!(stage.jobs_waiting(), 1);
     }
-    let full = stage.check(&guess(257), &from("192.0.2.1")).expect("refused at once");
+    let full = stage.check(&guess(17), &from("192.0.2.1")).expect("refused at once");
     assert_eq!(short(&full), "503 password_busy");
     assert!(stage.check(&guess(3), &from("192.0.2.1")).is_err(), "waits for a result that is due");
     // Clients that disconnect make room, and their passwords are not verified.
-    held.drain(1..100).for_each(|key| stage.gone(key));
-    assert!(stage.check(&guess(257), &from("192.0.2.1")).is_err());
+    held.drain(1..10).for_each(|key| stage.gone(key));
+    assert!(stage.check(&guess(17), &from("192.0.2.1")).is_err());
     stage.run_jobs();
     let verdicts = stage.verdicts();
-    assert_eq!(verdicts.iter().filter(|(_, verdict)| verdict.is_some()).count(), 257 - 99 + 2);
-    assert_eq!(stage.jobs_run(), 257 - 99 + 2, "guess 3 still had a client");
+    assert_eq!(verdicts.iter().filter(|(_, verdict)| verdict.is_some()).count(), 17 - 9 + 2);
+    assert_eq!(stage.jobs_run(), 17 - 9 + 2, "guess 3 still had a client");
+}
+
+#[test]
+fn an_address_that_guesses_passwords_delays_another_one_by_one_hash() {
+    let files = Files::new().users("users", &[("ann", "secret")]);
+    let mut stage = stage(&files, "passwords = \"users\"");
+    for number in 0..300 {
+        let guess = request("/", &basic("ann", &format!("guess {number}")));
+        // Of an IPv6 network all addresses are one.
+        let _held = stage.check(&guess, &from(&format!("2001:db8::{number:x}")));
+    }
+    let right = request("/", &basic("ann", "secret"));
+    let key = stage.check(&right, &from("192.0.2.2")).err().expect("held");
+    stage.verdicts();
+    assert!(stage.run_job() && stage.run_job() && stage.run_job(), "one was running, and one has its turn");
+    let verdicts = stage.verdicts();
+    let (_, verdict) = verdicts.iter().find(|(other, _)| *other == key).expect("a verdict");
+    assert_eq!(verdict.as_ref().map(short).as_deref(), Some("ann"));
+}
+
+#[test]
+fn credentials_that_another_address_has_sent_too_keep_the_turn_of_each() {
+    let files = Files::new().users("users", &[("ann", "secret")]);
+    let mut stage = stage(&files, "passwords = \"users\"");
+    let right = request("/", &basic("ann", "secret"));
+    for number in 0..16 {
+        let guess = request("/", &basic("ann", &format!("guess {number}")));
+        assert!(stage.check(&guess, &from("192.0.2.1")).is_err());
+    }
+    assert!(stage.check(&right, &from("192.0.2.1")).is_err(), "the last of the line");
+    let key = stage.check(&right, &from("192.0.2.2")).err().expect("held");
+    assert!(stage.run_job() && stage.run_job() && stage.run_job());
+    assert!(stage.verdicts().iter().any(|(other, verdict)| *other == key && verdict.is_some()));
+    stage.run_jobs();
+    assert_eq!(stage.jobs_run(), 17, "the shared credentials cost one hash");
+}
+
+#[test]
+fn a_full_queue_has_room_for_further_addresses() {
+    let files = Files::new().users("users", &[("ann", "secret")]);
+    let mut stage = stage(&files, "passwords = \"users\"");
+    for number in 0..16 * 17 {
+        let guess = request("/", &basic("ann", &format!("guess {number}")));
+        let _held = stage.check(&guess, &from(&format!("192.0.2.{}", number / 17)));
+    }
+    assert!(stage.verdicts().is_empty());
+    let right = request("/", &basic("ann", "secret"));
+    let key = stage.check(&right, &from("198.51.100.1")).err().expect("held");
+    let [(evicted, Some(busy))] = &stage.verdicts()[..] else { panic!("one of the guesses loses its place") };
+    assert!(*evicted != key);
+    assert_eq!(short(busy), "503 password_busy");
+    stage.run_jobs();
+    let verdicts = stage.verdicts();
+    let ours = verdicts.iter().find(|(other, _)| *other == key).and_then(|(_, verdict)| verdict.as_ref());
+    assert_eq!(ours.map(short).as_deref(), Some("ann"));
 }
 
 #[test]

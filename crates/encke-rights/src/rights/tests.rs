@@ -245,10 +245,10 @@ fn a_foreign_page_on_this_machine_is_not_let_in() {
     {
         // `text/plain` needs no preflight: the browser sends it at once.
         let asked = Asked::here().field("Content-Type", "text/plain").field("Origin", origin);
-        assert!(matches!(asked.identity(&open()), Err(Denial::Forbidden(_))), "{origin}");
+        assert!(matches!(asked.identity(&open()), Err(Denial::ForeignOrigin(_))), "{origin}");
     }
     let two = Asked::here().field("Origin", "http://localhost:8080").field("Origin", "https://evil.example");
-    assert!(matches!(two.identity(&open()), Err(Denial::Forbidden(_))));
+    assert!(matches!(two.identity(&open()), Err(Denial::ForeignOrigin(_))));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_demonstration_is_open_to_all_but_foreign_pages_and_names() {
         assert_eq!(asked(host).acts(&rights), Act::ALL, "{host}");
         assert_eq!(asked(host).field("Origin", &format!("http://{host}")).acts(&rights), Act::ALL, "{host}");
         let foreign = asked(host).field("Origin", "https://evil.example");
-        assert!(matches!(foreign.identity(&rights), Err(Denial::Forbidden(_))), "{host}");
+        assert!(matches!(foreign.identity(&rights), Err(Denial::ForeignOrigin(_))), "{host}");
     }
     for host in ["evil.example", "laptop.local.evil.example", "192.168.1.5.evil.example"] {
         assert_eq!(asked(host).field("Origin", &format!("http://{host}")).acts(&rights), [], "{host}");
@@ -340,12 +340,12 @@ fn a_bad_token_is_never_somebody_without_one() {
     for token in ["", "x", &FIXED[1..], "a b", "a\"b", "=", "a=b", &long, &other, &signed(NOW_S), &signed(0)]
     {
         let asked = Asked::here().bearer(token);
-        assert!(matches!(asked.identity(&rights), Err(Denial::Unauthorized(_))), "{token}");
+        assert!(matches!(asked.identity(&rights), Err(Denial::InvalidToken(_))), "{token}");
     }
     for target in ["/?access_token=", "/?access_token", "/?access_token=a%0d%0aX:y", "/?access_token=%F0%9F"]
     {
         let asked = Asked::get(target).field("Host", "h");
-        assert!(matches!(asked.identity(&rights), Err(Denial::Unauthorized(_))), "{target}");
+        assert!(matches!(asked.identity(&rights), Err(Denial::InvalidToken(_))), "{target}");
     }
 }
 
@@ -359,7 +359,7 @@ fn two_tokens_in_one_place_are_none() {
         Asked::here().field("Cookie", &format!("session={one}; session={other}")),
         Asked::here().field("Cookie", &format!("session={one}")).field("Cookie", &format!("session={other}")),
     ] {
-        let Err(Denial::Unauthorized(text)) = asked.identity(&rights) else { panic!("one was taken") };
+        let Err(Denial::InvalidToken(text)) = asked.identity(&rights) else { panic!("one was taken") };
         assert!(text.contains("more than one"), "{text}");
     }
 }
@@ -391,7 +391,7 @@ fn a_token_that_was_seen_is_not_verified_again_until_it_ends() {
         let again = asked.clone().at(now_s).identity_with(&rights, &mut cache).expect("a good token");
         assert!(Arc::ptr_eq(&first.0, &again.0), "it was verified anew");
     }
-    let Err(Denial::Unauthorized(text)) = asked.at(NOW_S + 60).identity_with(&rights, &mut cache) else {
+    let Err(Denial::InvalidToken(text)) = asked.at(NOW_S + 60).identity_with(&rights, &mut cache) else {
         panic!("it has ended")
     };
     assert!(text.contains("expired 0 s ago"), "{text}");
@@ -494,7 +494,7 @@ fn a_page_of_another_site_cannot_use_a_cookie() {
     let rights = rights.expect("good settings");
     for origin in ["https://evil.example", "null", "https://shop.example.evil.example", "http://shop.example"]
     {
-        assert!(matches!(asked(origin).identity(&rights), Err(Denial::Forbidden(_))), "{origin}");
+        assert!(matches!(asked(origin).identity(&rights), Err(Denial::ForeignOrigin(_))), "{origin}");
         assert_eq!(asked(origin).look(|request| rights.share(request)), Share::Nobody, "{origin}");
     }
     let shop = "https://shop.example";
@@ -693,7 +693,7 @@ fn a_token_counts_in_place_of_a_certificate() {
     let asked = Asked::here().from(REMOTE).certified("ann");
     assert_eq!(asked.clone().bearer(FIXED).acts(&rights), [Act::Manage]);
     // An invalid token is reported, not ignored in favor of the certificate.
-    assert!(matches!(asked.bearer("abcdefabcdefabcdef").identity(&rights), Err(Denial::Unauthorized(_))));
+    assert!(matches!(asked.bearer("abcdefabcdefabcdef").identity(&rights), Err(Denial::InvalidToken(_))));
 }
 
 #[test]
@@ -713,7 +713,7 @@ fn a_certificate_is_looked_at_anew_after_a_reload() {
 fn pages_of_others_cannot_use_a_certificate() {
     let rights = rights(&with_certificates());
     let asked = Asked::here().certified("ann").field("Origin", "https://evil.example");
-    assert!(matches!(asked.identity(&rights), Err(Denial::Forbidden(_))));
+    assert!(matches!(asked.identity(&rights), Err(Denial::ForeignOrigin(_))));
     let all = Rights::new(&with_certificates(), &["*".into()], Openness::Shut(Shut::Settings));
     assert!(all.is_err_and(|error| error.to_string().contains("auth.certificates")));
 }

@@ -5,13 +5,14 @@ use encke_settings::{ByteRate, OrOff};
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use encke_server::{CloseReason, ConnLimits, Reply};
+use encke_server::{CloseReason, ConnLimits, Mount, Reply, Server, ServerStatus};
 
 use crate::rig::client::Answer;
 use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
-use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, files, ms};
+use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, any_port, files, ms};
 
 on_every_stand! {
     silent_clients_are_ended,
@@ -34,6 +35,7 @@ on_every_stand! {
     an_address_has_so_many_connections,
     whoever_waits_for_a_place_is_served_when_one_is_free,
     idle_connections_make_room,
+    idle_connections_of_the_admin_listener_make_no_room,
 }
 
 on_every_back_end! {
@@ -501,4 +503,31 @@ fn idle_connections_make_room(stand: Stand) {
     rig.wait(|| rig.closes(CloseReason::Shed) >= MOST as u64, "those who were idle have gone");
     let ended = || clients.iter().filter(|client| client.has_news()).count();
     rig.wait(|| ended() >= MOST, "they see an end, in order");
+}
+
+fn idle_connections_of_the_admin_listener_make_no_room(stand: Stand) {
+    const MOST: usize = 100;
+    let admin = Server::bind_admin(&any_port().into(), 64).expect("a free port");
+    let address = admin.address().clone();
+    let options = stand.options(|policy| policy.connections = MOST);
+    let server = Server::new(options).listen(any_port()).mount("/", hello).admin(admin);
+    let mounts = |_: &Arc<ServerStatus>| Ok(vec![("/".to_owned(), Arc::new(hello) as Arc<dyn Mount>)]);
+    let rig = Rig::of(server.start_with(mounts).expect("free ports"));
+    // They are the first to time out.
+    let mut operators: Vec<Client> = (0..8).map(|_| Client::connect(&address)).collect();
+    for operator in &mut operators {
+        assert_eq!(operator.get("/").status, 200);
+    }
+    let mut clients = Vec::new();
+    for number in 0..2 * MOST {
+        let mut client = rig.client();
+        assert_eq!(client.get("/").text(), "Hello\n", "client {number}");
+        clients.push(client);
+        rig.wait(|| rig.connections() <= MOST as u64 + 1, "idle connections make room");
+    }
+    rig.wait(|| rig.closes(CloseReason::Shed) >= MOST as u64, "idle clients have gone");
+    for operator in &mut operators {
+        assert!(!operator.has_news(), "an operator was shed");
+        assert_eq!(operator.get("/").status, 200);
+    }
 }

@@ -12,11 +12,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use encke_io::clock::Clock;
 use encke_io::{OpError, Segment};
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use super::hello::{HANDSHAKE, Hello};
+use super::identity::ends_s;
 use super::proofs::PROOF_PROTOCOL;
 use super::queue::fill;
 use super::records::Records;
@@ -102,13 +104,31 @@ impl Tls {
         if self.is_established() {
             return self.records.open(lease, plain).map_err(|error| TlsFault::of(&error));
         }
+        let received = plain.len();
         let opened = self.records.open(lease, plain);
         self.server_name = known::take_server_name().or_else(|| self.server_name.take());
         let opened = opened.map_err(|error| TlsFault::of(&error))?;
         if opened.established {
+            if self.is_resumed() && self.has_expired_client() {
+                plain.truncate(received);
+                self.records.give_up();
+                return Err(TlsFault::ClientCertificate);
+            }
             self.known = Some(Arc::new(self.knowledge()));
         }
         Ok(opened)
+    }
+
+    /// Whether a certificate of the client's chain has expired. A full handshake verifies this, a resumed session presents no
+    /// certificate: its ticket has the chain of the first handshake.
+    fn has_expired_client(&self) -> bool {
+        let Some(chain) = self.records.session.peer_certificates() else { return false };
+        let now_s = Clock::new().now().unix_s();
+        !chain.iter().all(|certificate| ends_s(certificate).is_some_and(|ends_s| ends_s >= now_s))
+    }
+
+    fn is_resumed(&self) -> bool {
+        self.records.session.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     fn knowledge(&mut self) -> TlsKnown {
@@ -242,7 +262,7 @@ impl Session for Tls {
     }
 
     fn is_resumed(&self) -> bool {
-        self.records.session.handshake_kind() == Some(HandshakeKind::Resumed)
+        Self::is_resumed(self)
     }
 }
 

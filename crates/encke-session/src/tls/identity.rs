@@ -38,9 +38,17 @@ struct LoadedIdentity {
     settings: TlsSettings,
     proofs: Arc<Proofs>,
     config: Arc<ServerConfig>,
+    clients: Option<ClientTrust>,
     /// The file of each certificate, and its expiry in seconds since 1970.
     ends: Vec<(PathBuf, u64)>,
     names: Vec<String>,
+}
+
+/// How clients are authenticated. A ticket is valid only while this is the same: a resumed session presents no certificate.
+#[derive(Clone, PartialEq, Eq)]
+struct ClientTrust {
+    authorities: Vec<CertificateDer<'static>>,
+    client: ClientCert,
 }
 
 impl TlsIdentity {
@@ -77,18 +85,33 @@ impl TlsIdentity {
         if new.ends().len() < self.ends().len() {
             return Err(TlsError::CertificateRemoved);
         }
-        self.renew(&new);
+        self.refresh(&new);
         Ok(())
     }
 
-    /// Takes over the contents of `other`. Open connections continue, and tickets issued before stay valid.
+    /// Takes over the contents of `new`, unless a reload has changed the settings since its files were read. The reload has read
+    /// the files itself.
+    pub(super) fn refresh(&self, new: &Self) {
+        let mut shown = lock(&self.loaded);
+        if shown.settings == lock(&new.loaded).settings {
+            self.replace(&mut shown, new);
+        }
+    }
+
+    /// Takes over the contents of `other`. Open connections continue. Tickets issued before stay valid while clients are
+    /// authenticated in the same way, by the same authorities.
     pub fn renew(&self, other: &Self) {
+        self.replace(&mut lock(&self.loaded), other);
+    }
+
+    fn replace(&self, shown: &mut LoadedIdentity, other: &Self) {
         let mut new = lock(&other.loaded).clone();
         let stamp = lock(&other.stamp).clone();
-        let mut shown = lock(&self.loaded);
-        let mut config = ServerConfig::clone(&new.config);
-        config.ticketer = Arc::clone(&shown.config.ticketer);
-        new.config = Arc::new(config);
+        if new.clients == shown.clients {
+            let mut config = ServerConfig::clone(&new.config);
+            config.ticketer = Arc::clone(&shown.config.ticketer);
+            new.config = Arc::new(config);
+        }
         *shown = new;
         *lock(&self.stamp) = stamp;
     }
@@ -121,12 +144,18 @@ impl LoadedIdentity {
         let mut ends = Vec::new();
         let certificates = Certificates::read(settings, proofs, &mut ends, notes)?;
         let names = certificates.names.clone();
-        let config = Arc::new(config(settings, certificates)?);
-        Ok(Self { settings: settings.clone(), proofs: Arc::clone(proofs), config, ends, names })
+        let authorities = settings.client_ca.as_deref().map(chain).transpose()?;
+        let clients = authorities.map(|authorities| ClientTrust { authorities, client: settings.client });
+        let config = Arc::new(config(settings, certificates, clients.as_ref())?);
+        Ok(Self { settings: settings.clone(), proofs: Arc::clone(proofs), config, clients, ends, names })
     }
 }
 
-fn config(settings: &TlsSettings, certificates: Certificates) -> Result<ServerConfig, TlsError> {
+fn config(
+    settings: &TlsSettings,
+    certificates: Certificates,
+    clients: Option<&ClientTrust>,
+) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let versions: &[_] = match settings.min_version {
         TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
@@ -135,17 +164,17 @@ fn config(settings: &TlsSettings, certificates: Certificates) -> Result<ServerCo
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .map_err(TlsError::library)?;
-    let builder = match &settings.client_ca {
+    let builder = match settings.client_ca.as_deref().zip(clients) {
         None => builder.with_no_client_auth(),
-        Some(path) => {
+        Some((path, clients)) => {
             let mut roots = RootCertStore::empty();
-            for authority in chain(path)? {
+            for authority in &clients.authorities {
                 roots
-                    .add(authority)
+                    .add(authority.clone())
                     .map_err(|error| named(path, TlsFileError::NotAuthority(error.into())))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            let verifier = match settings.client {
+            let verifier = match clients.client {
                 ClientCert::Required => verifier,
                 ClientCert::Optional => verifier.allow_unauthenticated(),
             };
@@ -333,6 +362,12 @@ impl Life {
             permitted: permitted.collect(),
         })
     }
+}
+
+/// The end of a certificate's validity in seconds since 1970; `None` if it cannot be read.
+pub(super) fn ends_s(certificate: &[u8]) -> Option<u64> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    u64::try_from(certificate.validity().not_after.timestamp()).ok()
 }
 
 fn name_of(name: &GeneralName<'_>) -> Option<String> {

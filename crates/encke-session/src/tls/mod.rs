@@ -19,6 +19,8 @@ mod error;
 mod hello;
 #[cfg(feature = "tls")]
 mod identity;
+#[cfg(all(test, feature = "tls"))]
+mod identity_tests;
 mod known;
 #[cfg(feature = "tls")]
 mod proofs;
