@@ -654,7 +654,9 @@ impl Core {
         };
         let over = limit.is_some_and(|limit| body_bytes > limit);
         if over {
-            record.intake = Intake::Unread(decoder);
+            if wanted {
+                record.intake = Intake::Unread(decoder);
+            }
             self.metrics.refused("body_too_large");
             self.conns[token.index as usize].flags |= UPLOADING;
             self.break_body(token, CloseReason::Refused, Some(Reply::error(413).because(&"body_too_large")));
@@ -706,9 +708,9 @@ impl Core {
     pub(crate) fn break_body(&mut self, token: Token, reason: CloseReason, reply: Option<Reply>) {
         let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return };
         let Some(record) = self.records.get_mut(place) else { return };
-        let reading = !matches!(record.intake, Intake::Done | Intake::Discard(_)) && record.held.is_none();
+        let reading = record.is_read() && record.held.is_none();
         let key = record.key(place);
-        let (handler, answered) = (record.handler, record.answered);
+        let (handler, answered) = (record.handler, record.answered || record.reply.is_some());
         record.intake = Intake::Done;
         record.asked.keep = false;
         let conn = &mut self.conns[token.index as usize];
