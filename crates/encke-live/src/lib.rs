@@ -15,6 +15,7 @@ mod counters;
 mod feed;
 mod figures;
 mod keeper;
+mod listener_places;
 mod mirror;
 mod page;
 mod point;

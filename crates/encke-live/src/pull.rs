@@ -16,7 +16,6 @@
 //! stream has passed. A node that finds itself there responds with 508 (RFC 5842, section 7.2) or drops the stream.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use encke_io::{Now, Segment, lock};
 use encke_push::PushPublisher;
@@ -32,8 +31,8 @@ use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces, SourceKind};
 
 /// Time without listeners after which a pull ends.
 const IDLE_NS: u64 = 30_000_000_000;
-/// Time after which the number of listeners is known: it is counted every second.
-const COUNTED_NS: u64 = 3_000_000_000;
+/// Time for which a failing pull goes on without listeners: requests that waited for it become listeners meanwhile.
+const LEFT_NS: u64 = 3_000_000_000;
 /// Time for the connection and the head of the response.
 const RESPONSE_NS: u64 = 5_000_000_000;
 /// Time without a byte after which a server is regarded as lost.
@@ -435,7 +434,7 @@ impl LivePull {
     /// Does what is due. Returns whether the pull continues. `is_fallback`: the stream replaces another one that has listeners.
     pub(crate) fn look(&mut self, engine: &mut Engine<'_>, is_fallback: bool) -> bool {
         let now = engine.now();
-        let listeners = self.stream.listeners.load(Ordering::Relaxed);
+        let listeners = self.stream.listeners.count();
         let is_wanted = listeners > 0 || is_fallback || lock(&self.stream.inner).is_awaited();
         if is_wanted {
             self.idle_ns = None;
@@ -444,7 +443,7 @@ impl LivePull {
         let is_idle = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= IDLE_NS;
         let has_source = matches!(&self.phase, PullPhase::Open(conn) if conn.source.is_some());
         // A source of its own has begun, or a failing pull has no listeners left.
-        let is_left = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= COUNTED_NS;
+        let is_left = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= LEFT_NS;
         let is_over = !has_source && (lock(&self.stream.inner).source.is_some() || is_left);
         let is_lost = !has_source && !is_over && self.places.is_empty();
         if is_lost {

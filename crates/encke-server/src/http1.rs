@@ -349,6 +349,7 @@ impl Core {
             Some(Ok(Outcome::Takeover(takeover))) => match self.seat_of(takeover.by, handler) {
                 Ok(seat) if intake.is_done() => {
                     let entry = self.begin_entry(token, &request);
+                    self.keep_of_takeover(token, takeover.fields, takeover.until_end);
                     self.take_over(token, asked, seat, takeover.start, entry);
                 }
                 Ok(_) => self.refuse_in_call(token, &request, asked, intake, has_body()),
@@ -816,9 +817,7 @@ impl Core {
                 if let Some(tokens) = tokens {
                     self.keep_resident_tokens(token, tokens);
                 }
-                if !takeover.fields.is_empty() {
-                    self.keep_guard_fields(token, takeover.fields);
-                }
+                self.keep_of_takeover(token, takeover.fields, takeover.until_end);
                 self.take_over(token, asked, seat, takeover.start, entry);
             }
             Ok(_) => {
