@@ -51,6 +51,8 @@ const FILE_CACHE_MAX: u64 = 512;
 const DESCRIPTORS_AT_ONCE: u64 = 65_536;
 /// Bytes of the token that is generated if none is set: 128 bits.
 const TOKEN_BYTES: usize = 16;
+/// Maximum wait for workers that have received new settings. A turn takes milliseconds.
+const RELOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A running server, made from settings.
 pub struct Service {
@@ -331,7 +333,7 @@ impl Service {
     }
 
     /// Applies new settings. Unchanged listeners stay open, and an open request keeps its settings. Returns warnings for the
-    /// operator.
+    /// operator, once every worker serves by the new settings: a worker that is busy for [`RELOAD_WAIT_MAX`] is one of them.
     ///
     ///  # Errors
     /// The first step that failed. The old settings then stay in force completely.
@@ -406,6 +408,9 @@ impl Service {
         self.connections = connections;
         self.settings = settings.clone();
         self.settings_access.set_running(settings);
+        if !self.running.has_reloaded(RELOAD_WAIT_MAX) {
+            notes.push("a worker is busy and still serves by the old settings".into());
+        }
         Ok(notes)
     }
 

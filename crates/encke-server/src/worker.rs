@@ -409,7 +409,7 @@ impl<R: Reactor> Worker<R> {
                     self.core.retiring = true;
                 }
             }
-            WorkerCommand::Reload(plan) => {
+            WorkerCommand::Reload(plan, _applied) => {
                 self.core.policy = Rc::new(plan.policy.clone());
                 self.core.http2.limit(&plan.policy);
                 if !self.core.draining() {
