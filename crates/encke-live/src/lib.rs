@@ -21,6 +21,7 @@ mod page;
 mod point;
 mod pull;
 mod pull_lookup;
+mod pull_reach;
 mod pull_token;
 mod pull_url;
 mod settings;

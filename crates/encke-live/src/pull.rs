@@ -9,6 +9,9 @@
 //! **TLS.** A server with an `https` URL must prove its name, as the servers of upstreams do. Authorities are read for each
 //! connection, so a changed file applies to the next one. A redirection never leaves TLS.
 //!
+//! **Redirections** lead no further inside than the server of the URL is: from a public address to no private one, and from another
+//! machine never to this one. What is there would reach all listeners.
+//!
 //! **Tokens.** The token of a URL is read like the authorities. Only the server of that URL gets it: a redirection to another one is
 //! followed without it.
 //!
@@ -25,6 +28,7 @@ use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
 use crate::pull_lookup::{LookupError, PullLookup, PullRoute};
+use crate::pull_reach::PullReach;
 use crate::pull_url::PullUrl;
 use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceRequest, TITLE_CHARS_MAX, shown};
 use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces, SourceKind};
@@ -53,6 +57,8 @@ pub(crate) struct LivePull {
     tries: usize,
     redirected: Option<PullUrl>,
     redirects: u8,
+    /// How far the server of the URL reaches; redirections lead no further inside.
+    reach: PullReach,
     phase: PullPhase,
     /// The time since which the stream has had no listeners, on the monotonic clock in ns.
     idle_ns: Option<u64>,
@@ -209,6 +215,7 @@ impl LivePull {
             tries: 0,
             redirected: None,
             redirects: 0,
+            reach: PullReach::default(),
             phase: PullPhase::Pause(0),
             idle_ns: None,
         };
@@ -270,7 +277,11 @@ impl LivePull {
             return false;
         }
         let round = self.tries / self.places.count().max(1);
-        let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.route(round));
+        if self.redirected.is_none() {
+            self.reach = lookup.map(PullLookup::reach).unwrap_or_default();
+        }
+        let reach = self.reach;
+        let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.route(round, reach));
         match (lookup, self.url()) {
             (Ok(PullRoute { address, session, token }), Some(url)) => {
                 let is_node = self.redirected.is_none() && self.places.node.as_ref() == Some(url);
