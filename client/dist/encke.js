@@ -240,25 +240,27 @@ air.close(),release()})}}}}var SUBSCRIBE_OPTIONS={url:!0,since:!0,token:!0,trans
 let wanted=typeof channels=="string"?[channels]:[...channels],[first]=wanted;if(first===void 0)throw new TypeError("subs\
 cribe: name at least one channel");let unknown=unknownOption("subscribe",options,SUBSCRIBE_OPTIONS);if(unknown)throw unknown;
 let{name,transport,token,share,json}=options;if(transport!==void 0&&!TRANSPORTS.includes(transport))throw new TypeError(
-`subscribe: unknown transport "${transport}": expected ${TRANSPORTS.join(", ")}`);let url=new URL(options.url??"/push/",
-location.href).href.replace(/\/*$/,"/"),{pool,outboxes}=page??=open(),take=onMessage,reader={channels:wanted,since:options.
-since??"now",take:message=>call(()=>take(json?valueOf(message.data):message.data,message)),gap:gap=>call(()=>options.onGap?.(
-gap)),denied(status,text2){console.warn(`encke: cannot subscribe to ${wanted.join()}: ${text2||"no reason given"} (statu\
-s ${status})`),pool.deny(place,status,text2)}},listen=condition=>call(()=>options.onState?.(condition.state,condition)),
-place=pool.join({settings:{url,name,transport},token,share,reader,listen}),source=async()=>typeof token=="function"?token():
-token,outbox=outboxes.get(url)??new Outbox(world,url);return outboxes.set(url,outbox),{publish:(data,options2={})=>outbox.
-publish(options2.channel??first,data,options2,source),close:()=>pool.leave(place)}}var page;function open(){let pool=new Pool(
-world,carrierFor,text2=>console.warn(text2)),outboxes=new Map;return addEventListener("online",()=>{pool.wake("online");
-for(let outbox of outboxes.values())outbox.wake()}),document.addEventListener("visibilitychange",()=>document.hidden||pool.
-wake("visible")),{pool,outboxes}}function valueOf(data){let value=typeof data=="string"?parsed(data):void 0;return value===
-void 0?data:value}function carrierFor({key,settings,hasToken,tabs},token,tell){let elect=()=>tabs&&typeof BroadcastChannel==
-"function"&&navigator.locks?new Remote(electedPipe(key,()=>new Counter(world,settings,hasToken)),token,tell):new Line(world,
-settings,token,tell),own=new URL(import.meta.url);return!(tabs&&typeof SharedWorker=="function"&&own.pathname.endsWith("\
-/encke.js"))||own.origin!==location.origin?elect():new Fallback(failed=>new Remote(workerPipe(own.href,key,settings,hasToken,
-failed),token,tell),elect)}var Fallback=class{carrier;readers=new Set;constructor(first,second){this.carrier=first(()=>{
-this.carrier=second();for(let reader of this.readers)this.carrier.add(reader)})}add(reader){this.readers.add(reader),this.
-carrier.add(reader)}remove(reader){this.readers.delete(reader),this.carrier.remove(reader)}wake(why){this.carrier.wake(why)}close(){
-this.carrier.close?.()}};function call(run){try{run()}catch(error){reportError(error)}}var notes=new Map,world={fetch:(url,init)=>fetch(
+`subscribe: unknown transport "${transport}": expected ${TRANSPORTS.join(", ")}`);let url=absolute(options.url??"/push/").
+replace(/\/*$/,"/"),{pool,outboxes}=page??=open(),take=onMessage,reader={channels:wanted,since:options.since??"now",take:message=>call(
+()=>take(json?valueOf(message.data):message.data,message)),gap:gap=>call(()=>options.onGap?.(gap)),denied(status,text2){
+console.warn(`encke: cannot subscribe to ${wanted.join()}: ${text2||"no reason given"} (status ${status})`),pool.deny(place,
+status,text2)}},listen=condition=>call(()=>options.onState?.(condition.state,condition)),place=pool.join({settings:{url,
+name,transport},token,share,reader,listen}),source=async()=>typeof token=="function"?token():token,outbox=outboxes.get(url)??
+new Outbox(world,url);return outboxes.set(url,outbox),{publish:(data,options2={})=>outbox.publish(options2.channel??first,
+data,options2,source),close:()=>pool.leave(place)}}function absolute(url){let page2=globalThis.location?.href;if(!page2&&
+!URL.canParse(url))throw new TypeError(`subscribe: the url "${url}" is relative to a page, and there is none: name the s\
+erver`);return new URL(url,page2).href}var page;function open(){let pool=new Pool(world,carrierFor,text2=>console.warn(text2)),
+outboxes=new Map;return globalThis.addEventListener?.("online",()=>{pool.wake("online");for(let outbox of outboxes.values())
+outbox.wake()}),globalThis.document?.addEventListener("visibilitychange",()=>document.hidden||pool.wake("visible")),{pool,
+outboxes}}function valueOf(data){let value=typeof data=="string"?parsed(data):void 0;return value===void 0?data:value}function carrierFor({
+key,settings,hasToken,tabs},token,tell){let elect=()=>tabs&&globalThis.document&&typeof BroadcastChannel=="function"&&navigator.
+locks?new Remote(electedPipe(key,()=>new Counter(world,settings,hasToken)),token,tell):new Line(world,settings,token,tell),
+own=new URL(import.meta.url);return!(tabs&&typeof SharedWorker=="function"&&own.pathname.endsWith("/encke.js"))||own.origin!==
+globalThis.location?.origin?elect():new Fallback(failed=>new Remote(workerPipe(own.href,key,settings,hasToken,failed),token,
+tell),elect)}var Fallback=class{carrier;readers=new Set;constructor(first,second){this.carrier=first(()=>{this.carrier=second();
+for(let reader of this.readers)this.carrier.add(reader)})}add(reader){this.readers.add(reader),this.carrier.add(reader)}remove(reader){
+this.readers.delete(reader),this.carrier.remove(reader)}wake(why){this.carrier.wake(why)}close(){this.carrier.close?.()}};
+function call(run){try{run()}catch(error){(globalThis.reportError??console.error)(error)}}var notes=new Map,world={fetch:(url,init)=>fetch(
 url,init),socket:(url,protocol)=>new WebSocket(url,protocol),now:()=>performance.now(),random:()=>Math.random(),later(ms,run){
 let timer=setTimeout(run,ms);return()=>clearTimeout(timer)},recall(key){try{return sessionStorage.getItem(`encke:${key}`)}catch{
 return notes.get(key)??null}},remember(key,value){notes.set(key,value);try{sessionStorage.setItem(`encke:${key}`,value)}catch{}}};

@@ -95,7 +95,7 @@ export function subscribe(
   if (transport !== undefined && !TRANSPORTS.includes(transport)) {
     throw new TypeError(`subscribe: unknown transport "${transport}": expected ${TRANSPORTS.join(', ')}`);
   }
-  const url = new URL(options.url ?? '/push/', location.href).href.replace(/\/*$/, '/');
+  const url = absolute(options.url ?? '/push/').replace(/\/*$/, '/');
   const { pool, outboxes } = (page ??= open());
   const take = onMessage as OnJson;
   const reader: Reader = {
@@ -119,6 +119,13 @@ export function subscribe(
   };
 }
 
+/** Resolves the URL of a server. Outside of a page, as in Node, there is no address to which it could be relative. */
+function absolute(url: string): string {
+  const page = globalThis.location?.href;
+  if (!page && !URL.canParse(url)) throw new TypeError(`subscribe: the url "${url}" is relative to a page, and there is none: name the server`);
+  return new URL(url, page).href;
+}
+
 /** The state of a page: its streams, and an outbox for each server. */
 interface PageState {
   pool: Pool;
@@ -130,11 +137,12 @@ let page: PageState | undefined;
 function open(): PageState {
   const pool = new Pool(world, carrierFor, (text) => console.warn(text));
   const outboxes = new Map<string, Outbox>();
-  addEventListener('online', () => {
+  // Node has neither, and a worker no document.
+  globalThis.addEventListener?.('online', () => {
     pool.wake('online');
     for (const outbox of outboxes.values()) outbox.wake();
   });
-  document.addEventListener('visibilitychange', () => document.hidden || pool.wake('visible'));
+  globalThis.document?.addEventListener('visibilitychange', () => document.hidden || pool.wake('visible'));
   return { pool, outboxes };
 }
 
@@ -146,14 +154,14 @@ function valueOf(data: string | Uint8Array): unknown {
 
 function carrierFor({ key, settings, hasToken, tabs }: LinePlan, token: TokenSource, tell: (condition: Condition) => void): Carrier {
   const elect = (): Carrier => {
-    const able = tabs && typeof BroadcastChannel === 'function' && navigator.locks;
+    const able = tabs && globalThis.document && typeof BroadcastChannel === 'function' && navigator.locks;
     if (!able) return new Line(world, settings, token, tell);
     return new Remote(electedPipe(key, () => new Counter(world, settings, hasToken)), token, tell);
   };
   // A bundler puts this module into a script that does something else when it is run as a worker.
   const own = new URL(import.meta.url);
   const worker = tabs && typeof SharedWorker === 'function' && own.pathname.endsWith('/encke.js');
-  if (!worker || own.origin !== location.origin) return elect();
+  if (!worker || own.origin !== globalThis.location?.origin) return elect();
   return new Fallback(
     (failed) => new Remote(workerPipe(own.href, key, settings, hasToken, failed), token, tell),
     elect,
@@ -198,7 +206,8 @@ function call(run: () => void): void {
   try {
     run();
   } catch (error) {
-    reportError(error);
+    // Node has no `reportError`.
+    (globalThis.reportError ?? console.error)(error);
   }
 }
 

@@ -16,6 +16,7 @@ mod acme;
 #[path = "acme/without.rs"]
 mod acme;
 mod app_actions;
+mod descriptors;
 mod error;
 mod predecessor;
 mod service;

@@ -23,6 +23,7 @@ use encke_server::{
 
 use crate::acme::Acme;
 use crate::app_actions::with_app_actions;
+use crate::descriptors;
 use crate::error::ServiceError;
 use crate::predecessor::held;
 use crate::settings_access::{SettingsAccess, conceal_secrets};
@@ -42,15 +43,10 @@ use encke_rights::{AccessFigures, AccessRules, Openness, RateRules};
 use encke_site::settings::Symlinks;
 use encke_site::{PathFields, PathRules, Site};
 
-/// Descriptors reserved for temporary use: logs, directories, jobs, libraries.
-const DESCRIPTORS_RESERVED: u64 = 64;
-/// Maximum number of files that sites keep open (setting `open_files.count`).
-const FILE_CACHE_MAX: u64 = 512;
-/// Maximum number of descriptors for which the table is allocated at start: half a mebibyte of kernel memory. Beyond it, the
-/// kernel doubles the table while connections are accepted.
-const DESCRIPTORS_AT_ONCE: u64 = 65_536;
 /// Bytes of the token that is generated if none is set: 128 bits.
 const TOKEN_BYTES: usize = 16;
+/// Maximum wait for workers that have received new settings. A turn takes milliseconds.
+const RELOAD_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A running server, made from settings.
 pub struct Service {
@@ -117,12 +113,9 @@ impl Service {
         let acme = Arc::<Acme>::default();
         let listen_configs = listen_configs(settings, &acme, &mut notes)?;
         let inherited = host::inherited_listeners().map_err(ServiceError::Inherited)?;
-        let connections = connections(settings, listen_configs.len() + inherited.len());
-        // Reserved while the process has one thread. Later the kernel waits for the other threads when a worker accepts
-        // connection 256, 512 and so on, which stalls all connections of that worker for 5 to 20 ms (measured with two
-        // workers).
-        let descriptors = (connections as u64).saturating_add(FILE_CACHE_MAX + DESCRIPTORS_RESERVED);
-        host::reserve_descriptors(descriptors.min(DESCRIPTORS_AT_ONCE));
+        let connections =
+            descriptors::connections(settings, listen_configs.len() + inherited.len(), &mut notes);
+        descriptors::reserve(connections);
         // Opened before the sites, which must recognize the log file in order not to serve it. A file that does not exist yet
         // could not be recognized.
         let log = AccessLog::start(&settings.log, &site_logs(settings))?;
@@ -331,7 +324,7 @@ impl Service {
     }
 
     /// Applies new settings. Unchanged listeners stay open, and an open request keeps its settings. Returns warnings for the
-    /// operator.
+    /// operator, once every worker serves by the new settings: a worker that is busy for [`RELOAD_WAIT_MAX`] is one of them.
     ///
     ///  # Errors
     /// The first step that failed. The old settings then stay in force completely.
@@ -356,7 +349,7 @@ impl Service {
             );
         }
         let listen_configs = listen_configs(settings, &self.acme, &mut notes)?;
-        let connections = connections(settings, listen_configs.len());
+        let connections = descriptors::connections(settings, listen_configs.len(), &mut notes);
         let log = self.log.prepare(&settings.log, &site_logs(settings))?;
         let found = FoundApps::find(&settings.app).map_err(ServiceError::App)?;
         self.apps.prepare(&found).map_err(ServiceError::Thread)?;
@@ -407,6 +400,9 @@ impl Service {
         self.connections = connections;
         self.settings = settings.clone();
         self.settings_access.set_running(settings);
+        if !self.running.has_reloaded(RELOAD_WAIT_MAX) {
+            notes.push("a worker is busy and still serves by the old settings".into());
+        }
         Ok(notes)
     }
 
@@ -541,23 +537,6 @@ fn mounts(
         challenge_mount(settings, acme).map(|(prefix, proofs)| (prefix, Arc::new(proofs) as Arc<dyn Mount>));
     let push = push.into_iter().flat_map(PushPlan::mounts);
     std::iter::once(("/".to_owned(), site)).chain(proofs).chain(push).collect()
-}
-
-/// Returns the number of connections that the descriptor limit allows, or the setting if it is lower.
-fn connections(settings: &Settings, listeners: usize) -> usize {
-    let descriptors = host::raise_descriptor_limit();
-    let workers = match settings.server.workers {
-        OrAuto::Auto => host::processors(),
-        OrAuto::Set(count) => count.get().into(),
-    };
-    // Every worker has its own listeners, poller, wake-up descriptor and file watch.
-    let own = ((listeners + 3) * workers) as u64;
-    let most = descriptors.saturating_sub(own + FILE_CACHE_MAX + DESCRIPTORS_RESERVED).max(1);
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    match settings.limits.connections {
-        OrAuto::Auto => most,
-        OrAuto::Set(count) => most.min(count.get() as usize),
-    }
 }
 
 /// The limits of console sessions.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use encke_io::clock::Clock;
 use encke_io::lock;
 use encke_push::SourceHolder;
 use encke_stats::{Cell, Family, ListTicket, Query, Row, Source};
@@ -27,8 +28,7 @@ impl Source for LiveReport {
         let figures = &self.state.figures;
         let streams = self.state.all();
         let live = streams.iter().filter(|stream| lock(&stream.inner).source.is_some()).count();
-        let listeners: u64 =
-            streams.iter().map(|stream| u64::from(stream.listeners.load(Ordering::Relaxed))).sum();
+        let listeners: u64 = streams.iter().map(|stream| u64::from(stream.listeners.count())).sum();
         vec![
             Family::gauge("encke_live_streams", "Live streams with a source.").value(live as u64),
             Family::gauge("encke_live_listeners", "Listeners of live streams.").value(listeners),
@@ -107,12 +107,13 @@ impl LiveReport {
 
     /// Returns a stream as JSON, for operators: with the address, the program and the pauses of its source, and with its way.
     fn described_for_operator(&self, stream: &LiveChannel) -> Value {
-        let mut json = described(stream, &self.names);
+        // The clock of the workers: a report is made outside of them.
+        let now_ns = Clock::new().now().mono_ns;
+        let mut json = described(stream, &self.names, now_ns);
         json["channel"] = stream.name.as_str().into();
         json["node"] = self.state.node().into();
         if let Some(source) = &lock(&stream.inner).source {
             let pauses = source.pauses;
-            let now_ns = encke_io::clock::Clock::new().now().mono_ns;
             json["source"] = source.origin.as_str().into();
             json["program"] = source.program.as_deref().into();
             json["path"] = (!source.path.is_empty()).then_some(source.path.as_str()).into();
@@ -132,8 +133,8 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// Returns a stream as JSON, for listeners.
-pub(crate) fn described(stream: &LiveChannel, names: &str) -> Value {
-    let listeners = stream.listeners.load(Ordering::Relaxed);
+pub(crate) fn described(stream: &LiveChannel, names: &str, now_ns: u64) -> Value {
+    let listeners = stream.listeners.count();
     let inner = lock(&stream.inner);
     let mut json = json!({
         "name": stream.title(names),
@@ -153,8 +154,7 @@ pub(crate) fn described(stream: &LiveChannel, names: &str) -> Value {
         json["key_interval_s"] = source.key_interval_us.map(|us| us as f64 / 1e6).into();
         json["gaps"] = source.gaps.into();
         json["bytes"] = source.bytes.into();
-        let now_s = encke_io::clock::Clock::new().now().unix_s();
-        json["since_s"] = now_s.saturating_sub(source.began_unix_s).into();
+        json["since_s"] = (now_ns.saturating_sub(source.began_ns) / 1_000_000_000).into();
     }
     json
 }

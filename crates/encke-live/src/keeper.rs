@@ -9,7 +9,6 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use encke_io::{Done, lock};
 use encke_push::{Draft, Flags, PushPublisher};
@@ -116,7 +115,7 @@ impl LiveKeeper {
             return;
         }
         for stream in self.state.all() {
-            let is_wanted = stream.listeners.load(Ordering::Relaxed) > 0 || lock(&stream.inner).is_awaited();
+            let is_wanted = stream.listeners.count() > 0 || lock(&stream.inner).is_awaited();
             let has_source = lock(&stream.inner).source.is_some();
             if !is_wanted || has_source {
                 continue;
@@ -175,13 +174,6 @@ impl Resident for LiveKeeper {
             return;
         }
         self.state.drop_unused();
-        // Acknowledgements of messages report listeners, too, but a stream may be silent.
-        for stream in self.state.all() {
-            let counted = Arc::clone(&stream);
-            self.publisher.count(stream.name.clone(), move |listeners| {
-                counted.listeners.store(listeners, Ordering::Relaxed);
-            });
-        }
         if !self.pulls.is_empty() || self.state.is_clustered() {
             self.pull(engine);
         }

@@ -8,10 +8,9 @@
 //! pulled from that node, and its pull is the source here.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use encke_io::lock;
-use encke_push::{Accepted, Draft, Flags, Name, PushPublisher};
+use encke_push::{Draft, Flags, Name, PushPublisher};
 use encke_wire::media::Container;
 use encke_wire::media::gather::{MediaPiece, PieceKind};
 
@@ -45,12 +44,7 @@ impl LiveState {
             }
             if other.falls_back && piece.kind == PieceKind::Data {
                 let draft = Draft { flags: flags_of(piece), ..Draft::new(names, piece.data.clone()) };
-                let listeners = Arc::clone(&stream);
-                publisher.publish(draft, move |result| {
-                    if let Ok(Accepted::Published(published)) = result {
-                        listeners.listeners.fetch_max(published.subscribers, Ordering::Relaxed);
-                    }
-                });
+                publisher.publish(draft, |_| {});
             }
         }
     }
@@ -87,9 +81,9 @@ impl LiveState {
 
     /// Returns whether a stream replaces another one that has listeners.
     pub(crate) fn replaces_for_listeners(&self, name: &Name) -> bool {
-        self.replaced_by(name).iter().any(|(stream, _)| {
-            stream.listeners.load(Ordering::Relaxed) > 0 && lock(&stream.inner).source.is_none()
-        })
+        self.replaced_by(name)
+            .iter()
+            .any(|(stream, _)| stream.listeners.count() > 0 && lock(&stream.inner).source.is_none())
     }
 
     /// Returns the known streams whose fallback is this one.

@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 
 use encke_io::{Now, lock};
 use encke_push::{
-    ChannelPoint, ChannelRules, Name, Pattern, PointBody, PointHandler, PointRead, PushPublisher,
-    SourceHolder,
+    ChannelPoint, ChannelRules, Name, Pattern, PointBody, PointHandler, PointRead, PointStream,
+    PushPublisher, SourceHolder,
 };
-use encke_server::{Fields, HandlerContext, Reply, Request, WorkerSetup};
-use encke_settings::OrOff;
+use encke_server::{EndToken, Fields, HandlerContext, Reply, Request, WorkerSetup};
 use encke_stats::Source;
 use encke_wire::field::Known;
 use encke_wire::http1::Framing;
@@ -20,6 +19,7 @@ use encke_wire::target::query_pairs;
 use crate::actions::{FEATURE, LiveActions, verbs};
 use crate::figures::LiveReport;
 use crate::keeper::LiveKeeper;
+use crate::listener_places::ListenerPlace;
 use crate::page;
 use crate::settings::LiveSettings;
 use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceFault, SourceRequest, TITLE_CHARS_MAX, shown};
@@ -87,9 +87,10 @@ impl PointHandler for LiveDesk {
         if page::is_wanted(request) {
             return page::list();
         }
+        let now_ns = request.now().mono_ns;
         let streams = self.state.all().into_iter().filter(|stream| may_read(&stream.name));
         let mut streams: Vec<_> =
-            streams.map(|stream| crate::figures::described(&stream, &self.names)).collect();
+            streams.map(|stream| crate::figures::described(&stream, &self.names, now_ns)).collect();
         crate::figures::add_elsewhere(&mut streams, self.state.held_elsewhere(), |title| {
             Name::parse(format!("{}{title}", self.names).as_bytes()).is_ok_and(|name| may_read(&name))
         });
@@ -118,23 +119,20 @@ impl PointHandler for LiveDesk {
         {
             return PointRead::Reply(looped());
         }
-        let listeners = self.state.find(channel).map_or(0, |stream| stream.listeners.load(Ordering::Relaxed));
-        if let OrOff::On(most) = rules.listeners
-            && listeners >= most.get()
-        {
-            return PointRead::Reply(self.full(&rules.siblings));
-        }
-        if request.method() == Method::Get
-            && let Some(stream) = self.state.find(channel)
-        {
-            // Until the workers have counted it.
-            stream.listeners.fetch_add(1, Ordering::Relaxed);
-        }
+        let stream = self.state.found_or_made(channel);
+        // A HEAD is no listener.
+        let place = match request.method() {
+            Method::Get => ListenerPlace::take(stream, rules.listeners).map(EndToken::new).map(Some),
+            _ => stream.listeners.admits(rules.listeners).then_some(None),
+        };
+        let Some(until_end) = place else { return PointRead::Reply(self.full(&rules.siblings)) };
         let mut fields = media_fields(&info, title.as_deref());
-        let Some(hops) = hops else { return PointRead::Stream(fields) };
-        let path = if path.is_empty() { String::new() } else { format!("{path}, ") };
-        fields.push_lines(format!("Encke-Hops: {path}{}\r\n", self.state.node()).as_bytes());
-        PointRead::Relay(fields, shown(&hops, RELAY_CHARS_MAX))
+        if hops.is_some() {
+            let path = if path.is_empty() { String::new() } else { format!("{path}, ") };
+            fields.push_lines(format!("Encke-Hops: {path}{}\r\n", self.state.node()).as_bytes());
+        }
+        let relay = hops.map(|hops| shown(&hops, RELAY_CHARS_MAX));
+        PointRead::Stream(PointStream { fields, relay, until_end })
     }
 
     fn write(
@@ -276,7 +274,10 @@ impl LiveDesk {
 
     fn info(&self, channel: &Name) -> Reply {
         match self.state.find(channel) {
-            Some(stream) => page::json(&crate::figures::described(&stream, &self.names)),
+            Some(stream) => {
+                let now_ns = self.context.now().mono_ns;
+                page::json(&crate::figures::described(&stream, &self.names, now_ns))
+            }
             None => match self.state.holder_of(channel) {
                 Some(holder) => {
                     let title = channel.as_str().strip_prefix(&*self.names).unwrap_or_default();

@@ -9,6 +9,9 @@
 //! **TLS.** A server with an `https` URL must prove its name, as the servers of upstreams do. Authorities are read for each
 //! connection, so a changed file applies to the next one. A redirection never leaves TLS.
 //!
+//! **Redirections** lead no further inside than the server of the URL is: from a public address to no private one, and from another
+//! machine never to this one. What is there would reach all listeners.
+//!
 //! **Tokens.** The token of a URL is read like the authorities. Only the server of that URL gets it: a redirection to another one is
 //! followed without it.
 //!
@@ -16,7 +19,6 @@
 //! stream has passed. A node that finds itself there responds with 508 (RFC 5842, section 7.2) or drops the stream.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use encke_io::{Now, Segment, lock};
 use encke_push::PushPublisher;
@@ -26,14 +28,15 @@ use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
 use crate::pull_lookup::{LookupError, PullLookup, PullRoute};
+use crate::pull_reach::PullReach;
 use crate::pull_url::PullUrl;
 use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceRequest, TITLE_CHARS_MAX, shown};
 use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces, SourceKind};
 
 /// Time without listeners after which a pull ends.
 const IDLE_NS: u64 = 30_000_000_000;
-/// Time after which the number of listeners is known: it is counted every second.
-const COUNTED_NS: u64 = 3_000_000_000;
+/// Time for which a failing pull goes on without listeners: requests that waited for it become listeners meanwhile.
+const LEFT_NS: u64 = 3_000_000_000;
 /// Time for the connection and the head of the response.
 const RESPONSE_NS: u64 = 5_000_000_000;
 /// Time without a byte after which a server is regarded as lost.
@@ -54,6 +57,8 @@ pub(crate) struct LivePull {
     tries: usize,
     redirected: Option<PullUrl>,
     redirects: u8,
+    /// How far the server of the URL reaches; redirections lead no further inside.
+    reach: PullReach,
     phase: PullPhase,
     /// The time since which the stream has had no listeners, on the monotonic clock in ns.
     idle_ns: Option<u64>,
@@ -210,6 +215,7 @@ impl LivePull {
             tries: 0,
             redirected: None,
             redirects: 0,
+            reach: PullReach::default(),
             phase: PullPhase::Pause(0),
             idle_ns: None,
         };
@@ -271,7 +277,11 @@ impl LivePull {
             return false;
         }
         let round = self.tries / self.places.count().max(1);
-        let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.route(round));
+        if self.redirected.is_none() {
+            self.reach = lookup.map(PullLookup::reach).unwrap_or_default();
+        }
+        let reach = self.reach;
+        let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.route(round, reach));
         match (lookup, self.url()) {
             (Ok(PullRoute { address, session, token }), Some(url)) => {
                 let is_node = self.redirected.is_none() && self.places.node.as_ref() == Some(url);
@@ -435,7 +445,7 @@ impl LivePull {
     /// Does what is due. Returns whether the pull continues. `is_fallback`: the stream replaces another one that has listeners.
     pub(crate) fn look(&mut self, engine: &mut Engine<'_>, is_fallback: bool) -> bool {
         let now = engine.now();
-        let listeners = self.stream.listeners.load(Ordering::Relaxed);
+        let listeners = self.stream.listeners.count();
         let is_wanted = listeners > 0 || is_fallback || lock(&self.stream.inner).is_awaited();
         if is_wanted {
             self.idle_ns = None;
@@ -444,7 +454,7 @@ impl LivePull {
         let is_idle = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= IDLE_NS;
         let has_source = matches!(&self.phase, PullPhase::Open(conn) if conn.source.is_some());
         // A source of its own has begun, or a failing pull has no listeners left.
-        let is_left = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= COUNTED_NS;
+        let is_left = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= LEFT_NS;
         let is_over = !has_source && (lock(&self.stream.inner).source.is_some() || is_left);
         let is_lost = !has_source && !is_over && self.places.is_empty();
         if is_lost {

@@ -7,6 +7,7 @@ use encke_io::Address;
 use encke_session::tls::{ClientSessions, Session, SessionError, Sessions as _, TlsError, Trust};
 use encke_settings::UpstreamTls;
 
+use crate::pull_reach::PullReach;
 use crate::pull_token::{self, PullTokenError};
 use crate::pull_url::PullUrl;
 
@@ -37,6 +38,8 @@ pub(crate) enum LookupError<'a> {
     /// No certificate can have the name.
     Session(SessionError),
     Token(&'a PullTokenError),
+    /// Its addresses reach less far than those of the server that redirects to it.
+    Internal,
 }
 
 impl PullLookup {
@@ -50,14 +53,23 @@ impl PullLookup {
         Self { addresses: url.target.addresses(), sessions, token }
     }
 
+    /// Returns how far the least known address reaches.
+    pub(crate) fn reach(&self) -> PullReach {
+        let addresses = self.addresses.as_deref().unwrap_or_default();
+        addresses.iter().map(PullReach::of).max().unwrap_or_default()
+    }
+
     /// Returns the connection for an attempt: each address in turn.
     ///
     /// # Errors
-    /// The server has no address, its name cannot be proved, or its token cannot be used.
-    pub(crate) fn route(&self, attempt: usize) -> Result<PullRoute<'_>, LookupError<'_>> {
+    /// The server has no address, or one that reaches less far than `reach`; its name cannot be proved, or its token cannot be used.
+    pub(crate) fn route(&self, attempt: usize, reach: PullReach) -> Result<PullRoute<'_>, LookupError<'_>> {
         let token = self.token.as_ref().map_err(LookupError::Token)?.as_deref();
         let addresses = self.addresses.as_ref().map_err(LookupError::Name)?;
         let address = addresses.get(attempt % addresses.len().max(1)).ok_or(LookupError::NoAddress)?;
+        if PullReach::of(address) > reach {
+            return Err(LookupError::Internal);
+        }
         let session = match &self.sessions {
             None => None,
             Some(Ok(sessions)) => Some(sessions.begin().map_err(LookupError::Session)?),
@@ -73,7 +85,9 @@ impl LookupError<'_> {
         match self {
             Self::Trust(_) => "the authorities of live.tls cannot be read".to_owned(),
             Self::Token(_) => "the token for the server cannot be used".to_owned(),
-            Self::Ended | Self::Name(_) | Self::NoAddress | Self::Session(_) => self.to_string(),
+            Self::Ended | Self::Name(_) | Self::NoAddress | Self::Session(_) | Self::Internal => {
+                self.to_string()
+            }
         }
     }
 }
@@ -86,6 +100,7 @@ impl fmt::Display for LookupError<'_> {
             Self::NoAddress => f.write_str("the name has no address"),
             Self::Trust(error) => write!(f, "live.tls: {error}"),
             Self::Session(error) => error.fmt(f),
+            Self::Internal => f.write_str("the server redirects to an internal address"),
             Self::Token(error) => write!(f, "live.channel.pull.token: {error}"),
         }
     }

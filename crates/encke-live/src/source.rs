@@ -106,7 +106,6 @@ struct SourceFlow {
     is_lost: AtomicBool,
     failure: Mutex<Option<PublishFailure>>,
     notice: Arc<SourceNotice>,
-    stream: Arc<LiveChannel>,
 }
 
 impl LiveSource {
@@ -132,7 +131,7 @@ impl LiveSource {
             title,
             path,
             program,
-            began_unix_s: now.unix_s(),
+            began_ns: now.mono_ns,
             bytes: 0,
             bit_rate: None,
             key_interval_us: None,
@@ -149,7 +148,6 @@ impl LiveSource {
                 is_lost: AtomicBool::new(false),
                 failure: Mutex::default(),
                 notice,
-                stream: Arc::clone(&stream),
             }),
             state: Arc::clone(state),
             stream,
@@ -382,13 +380,7 @@ impl SourceFlow {
         let before = self.pending_bytes.fetch_sub(bytes, Ordering::AcqRel);
         let mut wakes = before >= PENDING_BYTES_MAX && before - bytes < PENDING_BYTES_MAX;
         match result {
-            // The count may lack listeners that were admitted just now. The keeper counts all listeners every second.
-            Ok(Accepted::Published(published)) => {
-                self.stream.listeners.fetch_max(published.subscribers, Ordering::Relaxed);
-            }
-            Ok(Accepted::Queued { subscribers }) => {
-                self.stream.listeners.fetch_max(subscribers, Ordering::Relaxed);
-            }
+            Ok(_) => {}
             // The stream continues with the next start.
             Err(PublishFailure::Busy) => self.is_lost.store(true, Ordering::Release),
             Err(failure) => {

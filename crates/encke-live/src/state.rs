@@ -19,6 +19,7 @@ use encke_settings::{TargetUrl, UpstreamTls};
 use encke_wire::media::{Container, MediaInfo};
 
 use crate::counters::LiveFigures;
+use crate::listener_places::ListenerPlaces;
 use crate::pull_url::PullUrl;
 use crate::settings::{LiveChannelSettings, LiveSettings};
 
@@ -48,8 +49,7 @@ pub struct LiveState {
 pub(crate) struct LiveChannel {
     pub(crate) name: Name,
     pub(crate) inner: Mutex<LiveChannelState>,
-    /// Number of listeners: admitted since they were counted, which is every second.
-    pub(crate) listeners: AtomicU32,
+    pub(crate) listeners: ListenerPlaces,
 }
 
 /// The state of a stream that its sources change.
@@ -91,7 +91,8 @@ pub(crate) struct SourceCard {
     /// The name of the client's program, or of the server that the stream is pulled from.
     pub(crate) program: Option<Box<str>>,
     pub(crate) title: Option<Box<str>>,
-    pub(crate) began_unix_s: u64,
+    /// When the source began, on the monotonic clock in ns.
+    pub(crate) began_ns: u64,
     pub(crate) bytes: u64,
     pub(crate) bit_rate: Option<u64>,
     pub(crate) key_interval_us: Option<u64>,
@@ -244,7 +245,7 @@ impl LiveState {
             Arc::new(LiveChannel {
                 name: name.clone(),
                 inner: Mutex::default(),
-                listeners: AtomicU32::new(0),
+                listeners: ListenerPlaces::default(),
             })
         });
         Arc::clone(stream)
@@ -328,7 +329,7 @@ impl LiveState {
             // A source that holds the lock of its stream may look for other streams: no waiting for it here.
             let Ok(inner) = stream.inner.try_lock() else { return true };
             let is_used = inner.source.is_some() || inner.held_until_ns.is_some() || inner.falls_back;
-            is_used || inner.is_awaited() || stream.listeners.load(Ordering::Relaxed) > 0
+            is_used || inner.is_awaited() || stream.listeners.count() > 0
         });
     }
 

@@ -134,7 +134,7 @@ impl Block {
             cpu_ns: report.outcome.server.as_ref().and_then(|server| server.cpu_per_request_ns),
             responses: ResponseMix {
                 statuses: totals.statuses.clone(),
-                bodies: totals.finished + totals.warm_up,
+                bodies: totals.finished,
                 body_bytes: totals.body_bytes,
             },
         }
@@ -636,7 +636,7 @@ impl Block {
             cpu_ns: run.server.as_ref().and_then(|server| server.cpu_per_request_ns),
             responses: ResponseMix {
                 statuses: run.status_codes.clone(),
-                bodies: run.requests.finished + run.requests.warm_up,
+                bodies: run.requests.finished,
                 body_bytes: run.bytes.bodies,
             },
         }

@@ -81,6 +81,8 @@ pub(crate) struct Requests {
     heads: Heads,
     /// For pipelined requests.
     gathering: Gathering,
+    /// Whether the server has spoken HTTP/2 on some connection.
+    has_greeted: bool,
     load: SendBuilder,
 }
 
@@ -224,6 +226,7 @@ impl Requests {
             times: RequestTimes::default(),
             heads: Heads::new(),
             gathering: Gathering::default(),
+            has_greeted: false,
         }
     }
 
@@ -431,7 +434,9 @@ impl Requests {
                 }
             };
             consumed += step.consumed;
-            self.tally.body_bytes.add(step.body as u64);
+            if !flight.warm {
+                self.tally.body_bytes.add(step.body as u64);
+            }
             if !step.done {
                 return Some(consumed);
             }
@@ -570,6 +575,10 @@ impl Requests {
         }
         for _ in 0..waiting {
             self.fail(index, phase, cause, &[], at);
+        }
+        if waiting > 0 && matches!(cause, Cause::Strange) && !self.has_greeted {
+            // Further requests would fail the same way, each after a pause.
+            self.tickets.stop();
         }
         self.hang_up(index, out);
         let user = &mut self.users[index as usize];

@@ -570,6 +570,13 @@ fn warm_up_is_a_counter_of_its_own() {
         run(5, calm(), Manners::default(), Plan { warm_up, ..plan(Stop::Count(500), Pace::Closed) }).totals;
     assert_eq!((totals.begun, totals.warm_up, totals.finished), (1_500, 1_000, 500));
     assert_eq!(totals.service.count(), 500);
+    let without = run(
+        5,
+        calm(),
+        Manners::default(),
+        Plan { warm_up: WarmUp::Count(1_499), ..plan(Stop::Count(1), Pace::Closed) },
+    );
+    assert!(without.totals.body_bytes < totals.body_bytes / 100, "the bodies of the warm-up are not counted");
 }
 
 #[test]

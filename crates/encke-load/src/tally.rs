@@ -45,7 +45,7 @@ pub struct Tally {
     pub statuses: StatusCounters,
     /// Bytes received, including heads and framing.
     pub received_bytes: Counter,
-    /// Bytes of bodies received, without their framing.
+    /// Bytes of bodies received, without their framing and those of the warm-up.
     pub body_bytes: Counter,
     /// Bytes handed to the kernel.
     pub sent_bytes: Counter,

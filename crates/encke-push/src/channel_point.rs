@@ -14,7 +14,7 @@ use std::sync::Arc;
 use encke_hub::{ChannelRules, Name, Pattern};
 use encke_io::Now;
 use encke_rights::Act;
-use encke_server::{Exchange, Fields, HandlerContext, Kept, Reply, Request, WorkerSetup};
+use encke_server::{EndToken, Exchange, Fields, HandlerContext, Kept, Reply, Request, WorkerSetup};
 use encke_stats::Source;
 
 /// A feature that serves channels at a prefix of its own.
@@ -56,15 +56,23 @@ pub trait PointHandler {
 
 /// The result of [`PointHandler::read`].
 pub enum PointRead {
-    /// The client becomes a subscriber: the payloads are its response, from the newest key frame on. These are the fields of an
-    /// HTTP response; a WebSocket gets no fields.
-    Stream(Fields),
-    /// Like [`PointRead::Stream`], for a client that relays the channel. The text names the relay in the list of subscribers.
-    Relay(Fields, Box<str>),
+    /// The client becomes a subscriber: the payloads are its response, from the newest key frame on.
+    Stream(PointStream),
     /// A response instead.
     Reply(Reply),
     /// The request waits. [`PointHandler::read`] is called again when the handler is woken ([`HandlerContext::waker`]).
     Wait,
+}
+
+/// A subscriber of a point's channel.
+#[derive(Default)]
+pub struct PointStream {
+    /// The fields of an HTTP response; a WebSocket gets no fields.
+    pub fields: Fields,
+    /// Names the client in the list of subscribers, if it relays the channel.
+    pub relay: Option<Box<str>>,
+    /// A value that is dropped once the subscriber has ended.
+    pub until_end: Option<EndToken>,
 }
 
 /// The consumer of a body.

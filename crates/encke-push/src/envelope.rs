@@ -23,6 +23,23 @@ pub(crate) fn content_type(message: &Message) -> &str {
     }
 }
 
+/// Returns the media type of a response that has a message as its content.
+///
+/// Scripts and style sheets are served as text. With `nosniff` no page loads them, also not one whose policy allows `'self'`:
+/// otherwise every publisher could add scripts to the pages of its origin. `Content-Security-Policy: sandbox` covers documents alone.
+pub(crate) fn response_type(message: &Message) -> &str {
+    let given = content_type(message);
+    if is_code(given) { "text/plain; charset=utf-8" } else { given }
+}
+
+/// Whether browsers load a media type as a script (WHATWG MIME Sniffing §4.6, under all its names) or a style sheet.
+fn is_code(media_type: &str) -> bool {
+    let essence = media_type.split(';').next().unwrap_or_default().trim().as_bytes();
+    let has = |word: &str| essence.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
+    ["javascript", "ecmascript", "jscript", "livescript"].into_iter().any(has)
+        || essence.eq_ignore_ascii_case(b"text/css")
+}
+
 /// Appends a message's envelope.
 pub(crate) fn put(out: &mut Vec<u8>, id: Id<'_>, message: &Message) {
     write!(out, "{{\"id\":\"{id}\",\"channel\":\"").expect("memory takes it");

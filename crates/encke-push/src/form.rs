@@ -259,7 +259,7 @@ fn put_poll(status: u16, content: &[u8], out: &mut Vec<u8>, put_fields: impl FnO
 /// Appends the response to a poll with one message.
 fn put_raw(run: &Run<'_>, message: &Message, out: &mut Vec<u8>) {
     put_poll(200, &message.data, out, |out| {
-        put_content_type(out, envelope::content_type(message));
+        put_content_type(out, envelope::response_type(message));
         put_position(out, &run.id(message).to_string());
         out.extend_from_slice(b"Encke-Channel: ");
         out.extend_from_slice(message.channel.as_str().as_bytes());

@@ -562,7 +562,7 @@ impl Pusher {
             ReadMode::Socket => {
                 let since = negotiate::since(request, query, false);
                 let socket = WishedSocket { channels, since, member, only_payloads: false };
-                self.upgrade(request, identity, socket)
+                self.upgrade(request, identity, socket).map(Outcome::Takeover)
             }
         }
     }
@@ -597,7 +597,7 @@ impl Pusher {
         request: &Request<'_>,
         identity: &Principal,
         WishedSocket { channels, since, member, only_payloads }: WishedSocket,
-    ) -> Result<Outcome, RequestStop> {
+    ) -> Result<Takeover, RequestStop> {
         let handshake = websocket::WebSocketHandshake::check(request.method(), request.version(), |name| {
             request.all(name)
         })
@@ -623,7 +623,7 @@ impl Pusher {
         // Media is compressed already.
         let deflate = self.plan.compress && !only_payloads && accept_deflate(request, &mut fields);
         let start = Start::Socket { fields, deflate, speaker, subscription };
-        Ok(Outcome::Takeover(Takeover::new(start)))
+        Ok(Takeover::new(start))
     }
 }
 

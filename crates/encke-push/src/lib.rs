@@ -56,7 +56,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use channel_point::{ChannelPoint, PointBody, PointHandler, PointRead};
+pub use channel_point::{ChannelPoint, PointBody, PointHandler, PointRead, PointStream};
 pub use encke_broker::{CLAIMS_MAX, ClaimError, SourceBoard, SourceHolder};
 pub use encke_hub::{
     ChannelRules, Draft, Flags, IdempotencyKey, Name, NameError, Overrun, Pattern, PatternError, Position,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use encke_hub::{Draft, Name, PublishError, Published};
+use encke_hub::{Draft, PublishError, Published};
 use encke_io::lock;
 use encke_server::ResidentMailbox;
 use encke_stats::Ticket;
@@ -88,12 +88,6 @@ pub(crate) struct ProgramPublish {
     pub(crate) ticket: Ticket<Result<Accepted, PublishError>>,
 }
 
-/// A question of the program: the subscribers of a channel.
-pub(crate) struct ProgramCount {
-    pub(crate) channel: Name,
-    pub(crate) done: Box<dyn FnOnce(u32) + Send>,
-}
-
 /// A pending message's share of [`PENDING_BYTES_MAX`].
 struct PublishCharge {
     entrance: Arc<Entrance>,
@@ -125,16 +119,6 @@ impl PushPublisher {
         let refused = self.entrance.send(ProgramPublish { draft, ticket });
         // Calls `done`, which may publish again: not while the lock is held.
         drop(refused);
-    }
-}
-
-impl PushPublisher {
-    /// Counts the subscribers of a channel on all workers. `done` is called on a worker; never, if the workers have not started
-    /// or have ended.
-    pub fn count(&self, channel: Name, done: impl FnOnce(u32) + Send + 'static) {
-        if let EntranceState::Open(first) = &*lock(&self.entrance.state) {
-            first.send(ProgramCount { channel, done: Box::new(done) });
-        }
     }
 }
 
@@ -216,6 +200,8 @@ impl Error for PublishFailure {}
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+
+    use encke_hub::Name;
 
     use super::*;
 

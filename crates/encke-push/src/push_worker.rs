@@ -29,7 +29,7 @@ use super::listing::{ChannelListing, ListRequest, info_reply};
 use super::log_out::{LogOutOrder, LogOutQueue, LogOutRequest};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
-use super::publisher::{Accepted, ProgramCount, ProgramPublish};
+use super::publisher::{Accepted, ProgramPublish};
 use super::side::SideTable;
 use encke_rights::{Act, Principal, Share};
 use encke_server::{
@@ -779,12 +779,6 @@ impl PushWorker {
     }
 
     /// Publishes a message of the program, on the first worker.
-    pub(crate) fn count_for_program(&self, ProgramCount { channel, done }: ProgramCount) {
-        let Some(central) = &self.central else { return };
-        let lane = central.lanes.get(central.streams.of(&channel));
-        done(lane.and_then(|lane| lane.sequencer.info(&channel)).map_or(0, |info| info.subscribers));
-    }
-
     pub(crate) fn publish_for_program(&mut self, now: Now, publish: ProgramPublish) {
         let Some(central) = &mut self.central else { return };
         let ProgramPublish { draft, ticket } = publish;

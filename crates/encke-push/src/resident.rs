@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use encke_io::{Done, Now};
 
-use super::publisher::{ProgramCount, ProgramPublish};
+use super::publisher::ProgramPublish;
 use super::push_worker::{PushMessage, PushWorker};
 use encke_server::{Asked, ConnDescription, Engine, Gone, JobId, Kernel, Resident, ResidentMailbox, Slot};
 
@@ -49,10 +49,7 @@ impl Resident for PushWorker {
             }
             Err(message) => match message.downcast::<ProgramPublish>() {
                 Ok(publish) => self.publish_for_program(engine.now(), *publish),
-                Err(message) => match message.downcast::<ProgramCount>() {
-                    Ok(count) => self.count_for_program(*count),
-                    Err(_) => debug_assert!(false, "only workers and the program send messages to push"),
-                },
+                Err(_) => debug_assert!(false, "only workers and the program send messages to push"),
             },
         }
     }

@@ -15,6 +15,7 @@ use crate::inbox::{Inbox, WorkerMessage};
 use crate::listener::ListenerKind;
 use crate::operate::OperatorCommand;
 use crate::plan::WorkerPlan;
+use crate::plan_progress::PlanReceipt;
 
 /// A command of the program to a worker.
 pub(crate) enum WorkerCommand {
@@ -22,8 +23,8 @@ pub(crate) enum WorkerCommand {
     Listen(Listener, ListenerKind),
     /// Stop accepting on a listener; its connections stay open. The value is dropped when the listener is closed.
     Unlisten(ClosingListener),
-    /// Apply new settings.
-    Reload(Arc<WorkerPlan>),
+    /// Apply new settings. The receipt is dropped once they are applied.
+    Reload(Arc<WorkerPlan>, PlanReceipt),
     /// Execute an operator's command.
     Operate(OperatorCommand),
     /// All workers have started. Contains their inboxes, by worker number.

@@ -27,9 +27,19 @@ impl Core {
         self.end_tokens.entry(token.index).or_default().resident.extend(tokens);
     }
 
-    /// Keeps the fields of guards for the response of a resident.
+    /// Keeps the fields of guards for the response of a resident, and its handler's value until its end.
+    #[inline]
+    pub(crate) fn keep_of_takeover(&mut self, token: Token, fields: Fields, until_end: Option<EndToken>) {
+        if until_end.is_some() {
+            self.keep_resident_tokens(token, until_end);
+        }
+        if !fields.is_empty() {
+            self.keep_guard_fields(token, fields);
+        }
+    }
+
     #[cold]
-    pub(crate) fn keep_guard_fields(&mut self, token: Token, fields: Fields) {
+    fn keep_guard_fields(&mut self, token: Token, fields: Fields) {
         self.end_tokens.entry(token.index).or_default().fields = fields;
     }
 

@@ -349,6 +349,7 @@ impl Core {
             Some(Ok(Outcome::Takeover(takeover))) => match self.seat_of(takeover.by, handler) {
                 Ok(seat) if intake.is_done() => {
                     let entry = self.begin_entry(token, &request);
+                    self.keep_of_takeover(token, takeover.fields, takeover.until_end);
                     self.take_over(token, asked, seat, takeover.start, entry);
                 }
                 Ok(_) => self.refuse_in_call(token, &request, asked, intake, has_body()),
@@ -654,7 +655,9 @@ impl Core {
         };
         let over = limit.is_some_and(|limit| body_bytes > limit);
         if over {
-            record.intake = Intake::Unread(decoder);
+            if wanted {
+                record.intake = Intake::Unread(decoder);
+            }
             self.metrics.refused("body_too_large");
             self.conns[token.index as usize].flags |= UPLOADING;
             self.break_body(token, CloseReason::Refused, Some(Reply::error(413).because(&"body_too_large")));
@@ -706,9 +709,9 @@ impl Core {
     pub(crate) fn break_body(&mut self, token: Token, reason: CloseReason, reply: Option<Reply>) {
         let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return };
         let Some(record) = self.records.get_mut(place) else { return };
-        let reading = !matches!(record.intake, Intake::Done | Intake::Discard(_)) && record.held.is_none();
+        let reading = record.is_read() && record.held.is_none();
         let key = record.key(place);
-        let (handler, answered) = (record.handler, record.answered);
+        let (handler, answered) = (record.handler, record.answered || record.reply.is_some());
         record.intake = Intake::Done;
         record.asked.keep = false;
         let conn = &mut self.conns[token.index as usize];
@@ -814,9 +817,7 @@ impl Core {
                 if let Some(tokens) = tokens {
                     self.keep_resident_tokens(token, tokens);
                 }
-                if !takeover.fields.is_empty() {
-                    self.keep_guard_fields(token, takeover.fields);
-                }
+                self.keep_of_takeover(token, takeover.fields, takeover.until_end);
                 self.take_over(token, asked, seat, takeover.start, entry);
             }
             Ok(_) => {

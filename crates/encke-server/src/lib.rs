@@ -57,6 +57,7 @@ mod parked;
 mod passed_fields;
 mod peer;
 mod plan;
+mod plan_progress;
 mod policy;
 mod record;
 mod refusals;

@@ -82,8 +82,7 @@ impl Record {
 
     /// Whether the handler still reads the body.
     pub(crate) fn is_read(&self) -> bool {
-        let reads = matches!(self.intake, Intake::Unread(_) | Intake::Wanted(_));
-        reads && (!self.answered || matches!(self.stream, Some(ResponseRest::Open(_))))
+        matches!(self.intake, Intake::Unread(_) | Intake::Wanted(_)) && self.is_unfinished()
     }
 
     /// Whether the handler has not responded, or still writes the response.

@@ -110,7 +110,8 @@ pub trait Resident: Any {
     /// The resident's turn ends.
     fn finish(&mut self, _engine: &mut Engine<'_>, _kernel: &dyn Kernel) {}
 
-    /// Called once a second.
+    /// Called once in each second in which the worker has a turn. An idle worker is not woken for it, so nothing that others
+    /// decide by may depend on it.
     fn each_second(&mut self, _engine: &mut Engine<'_>, _kernel: &dyn Kernel) {}
 
     /// A drain begins: the resident closes its connections one by one within `_time_ns`, by [`Engine::farewells`]. The

@@ -45,6 +45,7 @@ use crate::log::{AccessLog, LogTail, TailFilter};
 use crate::metrics::{EngineFigures, WorkerMetrics};
 use crate::operate::{ActionResult, ActionValue, FeatureVerbs, RuleStep};
 use crate::plan::{MountPoint, WorkerPlan};
+use crate::plan_progress::PlanProgress;
 use crate::policy::ConnLimits;
 use crate::request::Kept;
 use crate::status::ServerStatus;
@@ -110,6 +111,8 @@ pub struct Running {
     certificates_every: Duration,
     /// Listeners that workers are closing.
     closing: Arc<ClosingAddresses>,
+    /// Plans that workers have not applied.
+    plans: Arc<PlanProgress>,
 }
 
 impl Server {
@@ -337,6 +340,7 @@ impl Server {
             backlog: options.backlog,
             certificates_every: options.certificates_every,
             closing: Arc::default(),
+            plans: Arc::default(),
         };
         for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
             let seat = WorkerInput {
@@ -507,6 +511,11 @@ impl Running {
         Ok(())
     }
 
+    /// Waits until every worker has applied the mounts and policies of earlier reloads. Returns false after `patience`.
+    pub fn has_reloaded(&self, patience: Duration) -> bool {
+        self.plans.wait(patience)
+    }
+
     fn reload_points(&self, policy: ConnLimits, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
         let mut points = lock(&self.mounts);
         if let Some(mounts) = mounts {
@@ -560,7 +569,7 @@ impl Running {
         let plan =
             Arc::new(WorkerPlan { policy, mounts: points.to_vec(), guards: lock(&self.guards).clone() });
         for worker in &self.commands {
-            worker.send(WorkerCommand::Reload(Arc::clone(&plan)));
+            worker.send(WorkerCommand::Reload(Arc::clone(&plan), self.plans.begin()));
         }
     }
 

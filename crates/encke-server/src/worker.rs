@@ -410,7 +410,7 @@ impl<R: Reactor> Worker<R> {
                     self.core.retiring = true;
                 }
             }
-            WorkerCommand::Reload(plan) => {
+            WorkerCommand::Reload(plan, _applied) => {
                 self.core.policy = Rc::new(plan.policy.clone());
                 let tuning = self.core.policy.tuning();
                 for door in &self.core.listeners {

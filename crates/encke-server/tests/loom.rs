@@ -113,12 +113,16 @@ enum Line {
     Short,
     /// A line that fits into a queue, but not twice.
     Long,
+    /// A line that fits into no queue.
+    Oversized,
 }
 
 fn entry(line: Line) -> TailEntry {
     static SHORT: LazyLock<Arc<[u8]>> = LazyLock::new(|| vec![b'x'; 300].into());
     static LONG: LazyLock<Arc<[u8]>> = LazyLock::new(|| vec![b'x'; 200 * 1024].into());
+    static OVERSIZED: LazyLock<Arc<[u8]>> = LazyLock::new(|| vec![b'x'; 300 * 1024].into());
     let line = match line {
+        Line::Oversized => &OVERSIZED,
         Line::Short => &SHORT,
         Line::Long => &LONG,
     };
@@ -204,6 +208,14 @@ fn entries_beyond_the_limits_are_dropped_and_leave_no_bytes() {
             assert_eq!(bytes, 0, "an empty queue has no bytes");
         });
     }
+}
+
+#[test]
+fn an_entry_that_fits_into_no_queue_drops_no_other_one() {
+    explore(|| {
+        let at_rest = two_workers_and_a_reader([&[Line::Oversized], &[Line::Short]], OURS);
+        assert_eq!((at_rest.received, at_rest.dropped, at_rest.bytes), (1, 1, 0));
+    });
 }
 
 #[test]

@@ -19,14 +19,45 @@ pub(super) struct CompressionKey {
     pub(super) coding: Coding,
 }
 
-/// Compressed bytes that some worker still holds. Only threads of the pool take the lock.
+/// Compressed bytes that some worker still holds, and compressions in progress. Only threads of the pool take the lock.
 #[derive(Default)]
 pub(super) struct CompressionCache {
-    made: Mutex<HashMap<CompressionKey, Weak<[u8]>>>,
+    entries: Mutex<HashMap<CompressionKey, CompressionEntry>>,
+}
+
+enum CompressionEntry {
+    /// A thread compresses the state.
+    InProgress,
+    Made(Weak<[u8]>),
+}
+
+/// The outcome of a compression.
+#[derive(Debug)]
+pub(super) enum Compression {
+    Made(Arc<[u8]>),
+    /// The compressed bytes are not much fewer.
+    Futile,
+    /// Another thread compresses the same state now.
+    InProgress,
+}
+
+/// Ends a compression in progress that has no result, also if it panics.
+struct CompressionTurn<'a> {
+    cache: &'a CompressionCache,
+    key: CompressionKey,
+}
+
+impl Drop for CompressionTurn<'_> {
+    fn drop(&mut self) {
+        let mut entries = self.cache.lock();
+        if let Some(CompressionEntry::InProgress) = entries.get(&self.key) {
+            entries.remove(&self.key);
+        }
+    }
 }
 
 impl CompressionCache {
-    /// Returns the compressed bytes of `content`; `None` if they are not much fewer.
+    /// Compresses `content`, unless another thread does or some worker holds the result.
     ///
     /// # Errors
     /// The file cannot be read, or has changed.
@@ -35,11 +66,11 @@ impl CompressionCache {
         source: CompressionKey,
         content: Content,
         len: u64,
-    ) -> Result<Option<Arc<[u8]>>, CompressionError> {
-        let found = self.lock().get(&source).and_then(Weak::upgrade);
-        if let Some(made) = found {
-            return Ok(Some(made));
-        }
+    ) -> Result<Compression, CompressionError> {
+        let turn = match self.begin(source) {
+            Ok(turn) => turn,
+            Err(known) => return Ok(known),
+        };
         let plain = match content {
             Content::Memory(bytes) => bytes,
             Content::File(file) => {
@@ -51,22 +82,43 @@ impl CompressionCache {
                 bytes
             }
         };
-        let made = ContentEncoder::encode_whole(source.coding, &plain)?;
+        let made = ContentEncoder::encode_whole(turn.key.coding, &plain)?;
         if made.len() + plain.len() / GAIN_PART >= plain.len() {
-            return Ok(None);
+            return Ok(Compression::Futile);
         }
         let made: Arc<[u8]> = made.into();
-        let mut all = self.lock();
-        if all.len() >= all.capacity() {
-            all.retain(|_, made| made.strong_count() > 0);
+        self.lock().insert(turn.key.clone(), CompressionEntry::Made(Arc::downgrade(&made)));
+        Ok(Compression::Made(made))
+    }
+
+    /// Begins the compression of a state.
+    ///
+    /// # Errors
+    /// There is nothing to do: the result is known, or another thread is at it.
+    fn begin(&self, key: CompressionKey) -> Result<CompressionTurn<'_>, Compression> {
+        let mut entries = self.lock();
+        match entries.get(&key) {
+            Some(CompressionEntry::InProgress) => return Err(Compression::InProgress),
+            Some(CompressionEntry::Made(made)) => {
+                if let Some(made) = made.upgrade() {
+                    return Err(Compression::Made(made));
+                }
+            }
+            None => {}
         }
-        all.insert(source, Arc::downgrade(&made));
-        Ok(Some(made))
+        if entries.len() >= entries.capacity() {
+            entries.retain(|_, entry| match entry {
+                CompressionEntry::InProgress => true,
+                CompressionEntry::Made(made) => made.strong_count() > 0,
+            });
+        }
+        entries.insert(key.clone(), CompressionEntry::InProgress);
+        Ok(CompressionTurn { cache: self, key })
     }
 
     /// A panic cannot leave the table inconsistent.
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CompressionKey, Weak<[u8]>>> {
-        lock(&self.made)
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CompressionKey, CompressionEntry>> {
+        lock(&self.entries)
     }
 }
 
@@ -77,6 +129,14 @@ const GAIN_PART: usize = 8;
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::sync::Barrier;
+
+    fn bytes(compression: Compression) -> Arc<[u8]> {
+        match compression {
+            Compression::Made(made) => made,
+            other => panic!("{other:?}"),
+        }
+    }
 
     fn source(coding: Coding) -> CompressionKey {
         CompressionKey { site: 0, opaque: b"1-2-3".to_vec(), coding }
@@ -88,14 +148,14 @@ mod tests {
         let press = CompressionCache::default();
         let len = plain.len() as u64;
         let made = press.compressed(source(Coding::Gzip), Content::Memory(plain.clone()), len);
-        let made = made.expect("compressed").expect("smaller");
+        let made = bytes(made.expect("compressed"));
         let mut back = Vec::new();
         flate2::read::GzDecoder::new(&*made).read_to_end(&mut back).expect("gzip");
         assert_eq!(back, plain);
         #[cfg(feature = "zstd")]
         {
             let made = press.compressed(source(Coding::Zstd), Content::Memory(plain.clone()), len);
-            let back = zstd::stream::decode_all(&*made.expect("compressed").expect("smaller")).expect("zstd");
+            let back = zstd::stream::decode_all(&*bytes(made.expect("compressed"))).expect("zstd");
             assert_eq!(back, plain);
         }
         assert!(press.compressed(source(Coding::Brotli), Content::Memory(plain), len).is_err());
@@ -106,7 +166,7 @@ mod tests {
         let press = CompressionCache::default();
         let text = || Content::Memory(vec![b'a'; 10_000]);
         let made = |press: &CompressionCache, content| {
-            press.compressed(source(Coding::Gzip), content, 10_000).expect("compressed").expect("smaller")
+            bytes(press.compressed(source(Coding::Gzip), content, 10_000).expect("compressed"))
         };
         let one = made(&press, text());
         let two = made(&press, Content::Memory(b"not even looked at".to_vec()));
@@ -119,6 +179,29 @@ mod tests {
     }
 
     #[test]
+    fn threads_compress_one_state_once() {
+        const THREADS: usize = 4;
+        let press = CompressionCache::default();
+        let start = Barrier::new(THREADS);
+        let text = "Comet Encke has the shortest period of all. ".repeat(100_000).into_bytes();
+        let compress = || {
+            start.wait();
+            let len = text.len() as u64;
+            press.compressed(source(Coding::Gzip), Content::Memory(text.clone()), len).expect("compressed")
+        };
+        let all: Vec<Compression> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(compress)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it ends")).collect()
+        });
+        let made: Vec<_> = all
+            .iter()
+            .filter_map(|one| if let Compression::Made(made) = one { Some(made) } else { None })
+            .collect();
+        assert!(made.iter().all(|one| Arc::ptr_eq(one, made[0])), "compressed {} times", made.len());
+        assert!(!all.iter().any(|one| matches!(one, Compression::Futile)));
+    }
+
+    #[test]
     fn what_does_not_get_smaller_is_left_alone() {
         let mut state = 1u64;
         let noise = std::iter::repeat_with(|| {
@@ -127,8 +210,10 @@ mod tests {
         });
         let noise: Vec<u8> = noise.take(5_000).collect();
         let press = CompressionCache::default();
-        assert!(
-            press.compressed(source(Coding::Gzip), Content::Memory(noise), 5_000).expect("tried").is_none()
-        );
+        let tried = press.compressed(source(Coding::Gzip), Content::Memory(noise), 5_000).expect("tried");
+        assert!(matches!(tried, Compression::Futile));
+        // A compression without a result is no longer in progress.
+        let text = Content::Memory(vec![b'a'; 5_000]);
+        bytes(press.compressed(source(Coding::Gzip), text, 5_000).expect("compressed"));
     }
 }

@@ -48,7 +48,8 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         line("redirect", redirects);
     }
     if let Some(authority) = authority {
-        let secure = faces.iter().find(|face| face.secure).map(Face::own);
+        // By a name of the certificate: it has 127.0.0.1, and no other address of the listener.
+        let secure = faces.iter().find(|face| face.secure).map(|face| face.for_channels(settings));
         for (name, how) in trust(authority, secure.as_ref()) {
             line(name, how);
         }

@@ -69,7 +69,6 @@ fn a_head_request_has_the_fields_and_no_content() {
     assert_eq!((head.status, head.body.len()), (200, 0));
     assert_eq!(head.field("Content-Type"), get.field("Content-Type"));
     // A HEAD is no listener.
-    stage.run(seconds(2));
     assert_eq!(stage.info("song")["listeners"], 1);
 }
 
@@ -110,8 +109,9 @@ fn listeners_that_leave_are_not_counted_any_more() {
     let _source = stage.sending("song", MP3);
     let mut listeners: Vec<_> = (0..3).map(|_| stage.listen("song", "")).collect();
     listeners.iter_mut().for_each(|listener| assert_eq!(stage.head(listener).status, 200));
+    assert_eq!(stage.info("song")["listeners"], 3);
     listeners.truncate(1);
-    stage.run(seconds(3));
+    stage.run(Duration::from_millis(10));
     assert_eq!(stage.info("song")["listeners"], 1);
 }
 
@@ -154,17 +154,11 @@ fn a_new_listener_of_a_lost_source_waits_with_the_others() {
     assert!(stage.head(&mut listener).is_complete);
 }
 
-/// Runs until no count of listeners is near: a listener that is admitted during a count is missing in it.
-fn between_counts(stage: &mut Stage) {
-    stage.run(Duration::from_millis(300));
-}
-
 #[test]
 fn a_stream_has_as_many_listeners_as_the_limit_allows() {
     let limit = OrOff::On(NonZeroU32::new(2).expect("above 0"));
     let mut stage = Stage::with(&live(|channel| channel.listeners = limit));
     let _source = stage.sending("song", MP3);
-    between_counts(&mut stage);
     let mut listeners: Vec<_> = (0..3).map(|_| stage.listen("song", "")).collect();
     let statuses: Vec<u16> = listeners.iter_mut().map(|listener| stage.head(listener).status).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 2, "{statuses:?}");
@@ -175,10 +169,39 @@ fn a_stream_has_as_many_listeners_as_the_limit_allows() {
         "the stream has as many listeners as live.channel.listeners allows: try again later\n"
     );
     drop(listeners);
-    stage.run(seconds(3));
-    // An idle worker counts at its next turn.
-    assert_eq!(stage.get("").status, 200);
-    stage.run(seconds(1));
+    stage.run(Duration::from_millis(10));
+    let mut listener = stage.listen("song", "");
+    assert_eq!(stage.head(&mut listener).status, 200);
+}
+
+#[test]
+fn the_limit_of_listeners_holds_at_every_moment_of_a_second() {
+    let mut stage = Stage { net: SimNet::new(7), sites: Vec::new() };
+    stage.add(4, &live(|channel| channel.listeners = OrOff::On(NonZeroU32::MIN)), &open_to_all());
+    let _source = stage.sending("song", MP3);
+    for moment in 0..60 {
+        let mut listener = stage.listen("song", "");
+        assert_eq!(stage.head(&mut listener).status, 200, "moment {moment}");
+        stage.run(Duration::from_millis(70));
+        assert_eq!(stage.get("song").status, 503, "moment {moment}");
+        drop(listener);
+        stage.run(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_websocket_counts_as_a_listener_until_it_closes() {
+    let mut stage = Stage::with(&live(|channel| channel.listeners = OrOff::On(NonZeroU32::MIN)));
+    let _source = stage.sending("song", MP3);
+    let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let mut socket = stage.listen("song", upgrade);
+    assert_eq!(stage.head(&mut socket).status, 101);
+    assert_eq!(stage.get("song").status, 503);
+    drop(socket);
+    stage.run(Duration::from_millis(10));
+    // A handshake that fails takes no place.
+    assert_eq!(stage.ask("GET", "song", "Upgrade: websocket\r\nConnection: Upgrade\r\n").status, 400);
     let mut listener = stage.listen("song", "");
     assert_eq!(stage.head(&mut listener).status, 200);
 }
@@ -191,7 +214,6 @@ fn listeners_above_the_limit_are_sent_to_each_sibling_in_turn() {
         channel.siblings = siblings.map(ToOwned::to_owned).to_vec();
     }));
     let _source = stage.sending("song", MP3);
-    between_counts(&mut stage);
     let mut listener = stage.listen("song", "");
     assert_eq!(stage.head(&mut listener).status, 200);
     let mut targets: Vec<String> = Vec::new();

@@ -204,10 +204,16 @@ fn a_source_of_its_own_is_refused_beside_a_pull_that_delivers() {
 /// The requests that a stub of a server has received.
 type Asked = Arc<std::sync::Mutex<Vec<String>>>;
 
-const STUB: &str = "http://10.0.1.1:80/live/";
-
-/// A server that pulls from a stub, which responds to each request by its number.
+/// A server that pulls from a stub in its network, which responds to each request by its number.
 fn with_stub(reply: impl Fn(usize) -> encke_server::Reply + Clone + Send + Sync + 'static) -> (Stage, Asked) {
+    with_stub_at([10, 0, 1, 1], reply)
+}
+
+fn with_stub_at(
+    ip: [u8; 4],
+    reply: impl Fn(usize) -> encke_server::Reply + Clone + Send + Sync + 'static,
+) -> (Stage, Asked) {
+    let at = SocketAddr::from((ip, 80));
     let asked = Asked::default();
     let record = Arc::clone(&asked);
     let stub = move |request: &encke_server::Request<'_>, _: encke_server::Exchange| {
@@ -220,9 +226,9 @@ fn with_stub(reply: impl Fn(usize) -> encke_server::Reply + Clone + Send + Sync 
     };
     let mut stage = Stage { net: SimNet::new(7), sites: Vec::new() };
     let token = Some(Secret::Text("token-1".into()));
-    let pull = vec![PullSettings { url: STUB.into(), token }];
+    let pull = vec![PullSettings { url: format!("http://{at}/live/"), token }];
     stage.add(1, &live(|channel| channel.pull = pull), &open_to_all());
-    stage.net.start(SocketAddr::from(([10, 0, 1, 1], 80)), 1, vec![("/".into(), Arc::new(stub))]);
+    stage.net.start(at, 1, vec![("/".into(), Arc::new(stub))]);
     (stage, asked)
 }
 
@@ -274,6 +280,41 @@ fn a_redirection_on_the_same_server_keeps_the_token() {
     failure(&mut stage);
     let asked = encke_io::lock(&asked).clone();
     assert!(asked[1].starts_with("/live/other | ") && asked[1].ends_with("Bearer token-1"), "{asked:?}");
+}
+
+#[test]
+fn a_redirection_leads_no_further_inside_than_its_server() {
+    for (server, to) in [
+        ([203, 0, 113, 1], "http://10.0.0.9/private"),
+        ([203, 0, 113, 1], "http://127.0.0.1/private"),
+        ([203, 0, 113, 1], "http://169.254.169.254/private"),
+        ([203, 0, 113, 1], "http://[::ffff:10.0.0.9]/private"),
+        ([10, 0, 1, 1], "http://127.0.0.1/private"),
+        ([10, 0, 1, 1], "http://localhost/private"),
+    ] {
+        let (mut stage, asked) = with_stub_at(server, move |_| redirect(to));
+        let expected = "the stream cannot be pulled: the server redirects to an internal address\n";
+        assert_eq!(failure(&mut stage), expected, "{to}");
+        let asked = encke_io::lock(&asked).clone();
+        assert!(asked.iter().all(|request| request.starts_with("/live/song | ")), "{asked:?}");
+    }
+}
+
+#[test]
+fn a_redirection_out_of_a_network_and_within_it_is_followed() {
+    for at in ["10.0.0.9:80", "203.0.113.1:80"] {
+        let (mut stage, _) = with_stub(move |_| redirect(&format!("http://{at}/song")));
+        let other = |_: &encke_server::Request<'_>, _: encke_server::Exchange| {
+            encke_server::Outcome::Now(
+                encke_server::Reply::new(200)
+                    .with("Content-Type", "audio/mpeg")
+                    .body(encke_server::Body::Bytes(MP3.to_vec())),
+            )
+        };
+        stage.net.start(at.parse().expect("an address"), 1, vec![("/".into(), Arc::new(other))]);
+        let mut listener = stage.listen("song", "");
+        assert_eq!(stage.head(&mut listener).status, 200, "{at}");
+    }
 }
 
 #[test]

@@ -80,7 +80,10 @@ impl Saved {
         )?;
         let [received, bodies, sent] =
             [self.bytes.received, self.bytes.bodies, self.bytes.sent].map(words::bytes);
-        writeln!(out, "bytes        {received} received, {bodies} of them bodies; {sent} sent")?;
+        // Bytes on the wire are counted by connection, whatever requests they belong to.
+        let warmed =
+            if self.requests.warm_up > 0 { " (warm-up included, but not in the bodies)" } else { "" };
+        writeln!(out, "bytes        {received} received, {bodies} of them bodies; {sent} sent{warmed}")?;
         self.put_connections(out)?;
 
         put_names(out)?;

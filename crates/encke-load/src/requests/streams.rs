@@ -146,7 +146,10 @@ impl Requests {
             (UserState::Greeting, Some(_)) => {
                 self.unconnected(index, RequestPhase::Greeting, &Cause::Strange, at, out);
             }
-            (UserState::Greeting, None) if greeted => self.opened(index, at, out),
+            (UserState::Greeting, None) if greeted => {
+                self.has_greeted = true;
+                self.opened(index, at, out);
+            }
             (_, Some(cause)) if busy => {
                 self.broken(index, RequestPhase::FirstByte, &Cause::Http2(cause), &[], at, out);
             }
@@ -167,8 +170,11 @@ impl Requests {
                 }
             }
             StreamEvent::Piece(place, piece) => {
-                self.tally.body_bytes.add(piece.len() as u64);
-                if let Some((expected, errand)) = self.plan.body.as_ref().zip(carrier.wire.key(place)) {
+                let Some(errand) = carrier.wire.key(place) else { return };
+                if !errand.flight.warm {
+                    self.tally.body_bytes.add(piece.len() as u64);
+                }
+                if let Some(expected) = &self.plan.body {
                     errand.compared.take(expected, &piece);
                 }
             }

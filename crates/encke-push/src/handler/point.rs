@@ -17,7 +17,9 @@ use encke_wire::method::Method;
 use encke_wire::target::decode_escapes;
 
 use super::{Asking, Pusher, RequestStop, WishedSocket, denied, open_worker};
-use crate::channel_point::{ChannelPoint, PointHandler, PointRead, PointUpload, PointWaiting, names_of};
+use crate::channel_point::{
+    ChannelPoint, PointHandler, PointRead, PointStream, PointUpload, PointWaiting, names_of,
+};
 use crate::form::MessageForm;
 use crate::negotiate::{bad, refusal, shown};
 use crate::plan::PushPlan;
@@ -199,10 +201,9 @@ impl Pusher {
         let Some((desk, channel)) = self.point.as_mut().zip(channels.first()) else {
             return Ok(Outcome::Now(Reply::error(404)));
         };
-        let (fields, relay) = match desk.part.read(request, channel) {
+        let PointStream { fields, relay, until_end } = match desk.part.read(request, channel) {
             PointRead::Reply(reply) => return Err(reply.into()),
-            PointRead::Stream(fields) => (fields, None),
-            PointRead::Relay(fields, relay) => (fields, Some(relay)),
+            PointRead::Stream(stream) => stream,
             PointRead::Wait => {
                 let exchange = exchange.take().expect("it was not kept yet");
                 desk.waiting.push(PointWaiting {
@@ -213,10 +214,14 @@ impl Pusher {
                 return Ok(Outcome::Later);
             }
         };
+        let kept = |takeover: Takeover| match until_end {
+            Some(token) => takeover.until_end(token),
+            None => takeover,
+        };
         let member = identity.name.clone();
         if request.all(Known::Upgrade).any(|value| value.eq_ignore_ascii_case(b"websocket")) {
             let socket = WishedSocket { channels, since: Since::Key, member, only_payloads: true };
-            return self.upgrade(request, identity, socket);
+            return Ok(Outcome::Takeover(kept(self.upgrade(request, identity, socket)?)));
         }
         let subscription = Subscription {
             since: Since::Key,
@@ -226,7 +231,7 @@ impl Pusher {
             relay,
             ..self.subscription(request, identity, channels, MessageForm::Media)
         };
-        Ok(Outcome::Takeover(Takeover::new(Start::Messages(subscription))))
+        Ok(Outcome::Takeover(kept(Takeover::new(Start::Messages(subscription)))))
     }
 
     fn write_at_point(

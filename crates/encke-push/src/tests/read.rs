@@ -138,6 +138,36 @@ fn a_poll_is_one_message_with_its_fields() {
 }
 
 #[test]
+fn a_poll_of_a_script_or_a_style_sheet_is_text() {
+    let mut stage = Stage::new();
+    let text = "text/plain; charset=utf-8";
+    for (given, expected) in [
+        ("text/javascript", text),
+        ("Application/JavaScript; charset=utf-8", text),
+        ("application/x-ecmascript", text),
+        ("text/jscript", text),
+        ("text/livescript", text),
+        ("text/javascript1.5", text),
+        ("text/css", text),
+        ("text/html", "text/html"),
+        ("application/json", "application/json"),
+        ("image/svg+xml", "image/svg+xml"),
+        ("text/plain; note=javascript", "text/plain; note=javascript"),
+    ] {
+        let publish = format!(
+            "POST /push/code HTTP/1.1\r\nHost: sim\r\nContent-Type: {given}\r\nContent-Length: 8\r\n\r\nalert(1)"
+        );
+        assert_eq!(stage.net.ask(0, publish).status, 201, "{given}");
+        let polled = stage.get("code?since=last:1&wait=0", "");
+        assert_eq!((polled.field("Content-Type"), &*polled.text()), (Some(expected), "alert(1)"), "{given}");
+        assert_eq!(polled.field("X-Content-Type-Options"), Some("nosniff"));
+        // The type of the publisher is in the envelope.
+        let envelope = stage.get("code?since=last:1&wait=0&as=json", "").text();
+        assert!(envelope.contains(&format!("\"type\":\"{given}\"")), "{envelope}");
+    }
+}
+
+#[test]
 fn a_poll_continues_after_the_id_in_each_field() {
     let mut stage = Stage::new();
     for text in ["one", "two", "three"] {

@@ -20,6 +20,7 @@
 //! ```
 
 mod engine;
+mod file_reads;
 mod head;
 mod stream;
 
@@ -45,13 +46,12 @@ use crate::framing::ContentLength;
 use crate::policy::ConnLimits;
 
 use engine::Http2Engine;
-use stream::{FilePiece, Http2Stream, PulledIn, Pushed, StreamData};
+use file_reads::FileReads;
+pub(crate) use file_reads::is_file_job;
+use stream::{FilePiece, FileRead, Http2Stream, PulledIn, Pushed, StreamData};
 
 /// The first bytes of every client connection (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The high bits of the keys of jobs that read files for streams. No handler has so high a number.
-const FILE_JOB: u64 = 0xFFFE << 48;
-const FILE_JOB_MASK: u64 = 0xFFFF << 48;
 /// The urgency of a request that names none (RFC 9218 §4.1).
 const URGENCY: u8 = 3;
 
@@ -62,11 +62,6 @@ pub(crate) enum Preface {
     /// All bytes so far match the preface.
     Partial,
     No,
-}
-
-/// Whether a job reads a file for a stream.
-pub(crate) const fn is_file_job(key: u64) -> bool {
-    key & FILE_JOB_MASK == FILE_JOB
 }
 
 impl Preface {
@@ -87,6 +82,7 @@ pub(crate) struct Http2 {
     budgets: Budgets,
     engines: Slab<Http2Engine>,
     streams: Slab<Http2Stream>,
+    file_reads: FileReads,
     /// The generation of the latest stream, so that a late event never reaches another stream.
     generation: u32,
     woken: Arc<WokenStreams>,
@@ -107,6 +103,7 @@ impl Http2 {
             budgets: Budgets::new(totals),
             engines: Slab::new(),
             streams: Slab::new(),
+            file_reads: FileReads::new(),
             generation: 0,
             woken: Arc::default(),
             stirred: Vec::new(),
@@ -533,7 +530,7 @@ impl Core {
 
     /// Reads a piece of a file on the thread pool, because it is not in the page cache.
     fn read_file(&mut self, token: Token, piece: FilePiece) {
-        let key = FILE_JOB | u64::from(token.generation & 0xFFFF) << 32 | u64::from(among_streams(token));
+        let key = self.http2.file_reads.begin(token);
         let run = move || {
             let mut bytes = vec![0; piece.bytes];
             let read = piece.file.read_at(piece.offset, &mut bytes);
@@ -549,16 +546,12 @@ impl Core {
             Ok(piece) => (Some(piece), CloseReason::StreamFailed),
             Err(fault) => (None, fault),
         };
-        let stream = self.http2.streams.get_mut(key as u32);
-        let generation = (key >> 32) as u32 & 0xFFFF;
-        let Some(stream) = stream.filter(|stream| stream.token.generation & 0xFFFF == generation) else {
-            return;
-        };
-        let token = stream.token;
-        if stream.file_read(piece) {
-            self.push_out(token);
-        } else {
-            self.close(token, fault, true);
+        let Some(token) = self.http2.file_reads.end(key) else { return };
+        let Some(stream) = self.http2.stream_of(token) else { return };
+        match stream.file_read(piece) {
+            FileRead::Taken => self.push_out(token),
+            FileRead::Failed => self.close(token, fault, true),
+            FileRead::Unexpected => {}
         }
     }
 

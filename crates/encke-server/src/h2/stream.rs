@@ -122,6 +122,15 @@ pub(super) enum PulledIn {
     Gone,
 }
 
+/// The outcome of a read on the thread pool, for its stream.
+pub(super) enum FileRead {
+    Taken,
+    /// The response cannot be completed.
+    Failed,
+    /// The stream waits for no read.
+    Unexpected,
+}
+
 /// One HTTP/2 stream.
 pub(super) struct Http2Stream {
     /// The connection above, for which this stream is the socket.
@@ -355,12 +364,14 @@ impl Http2Stream {
         self.waiting.push_front(piece);
     }
 
-    /// Takes the result of a read on the thread pool. `None`: the read failed, or the file is shorter. Returns false then.
-    pub(super) fn file_read(&mut self, piece: Option<Vec<u8>>) -> bool {
-        self.reading_file = None;
-        let Some(piece) = piece else { return false };
+    /// Takes the result of a read on the thread pool. `None`: the read failed, or the file is shorter.
+    pub(super) fn file_read(&mut self, piece: Option<Vec<u8>>) -> FileRead {
+        if self.reading_file.take().is_none() {
+            return FileRead::Unexpected;
+        }
+        let Some(piece) = piece else { return FileRead::Failed };
         self.put_piece(piece);
-        true
+        FileRead::Taken
     }
 
     /// Bytes that the engine has not taken.

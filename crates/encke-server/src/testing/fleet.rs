@@ -17,6 +17,7 @@ use crate::listener::ListenerKind;
 use crate::log::Access;
 use crate::metrics::WorkerMetrics;
 use crate::plan::{MountPoint, WorkerPlan};
+use crate::plan_progress::PlanProgress;
 use crate::policy::ConnLimits;
 use crate::worker::{Turn, Worker, WorkerShared};
 
@@ -102,7 +103,8 @@ impl Fleet {
     /// Replaces the policy and the mounts.
     pub fn reload(&self, policy: ConnLimits, mounts: Vec<(String, Arc<dyn Mount>)>) {
         let plan = Arc::new(plan(policy, mounts));
-        self.command(|| WorkerCommand::Reload(Arc::clone(&plan)));
+        let progress = Arc::<PlanProgress>::default();
+        self.command(|| WorkerCommand::Reload(Arc::clone(&plan), progress.begin()));
     }
 
     /// Drains the server: within `time`, after `delay`.

@@ -23,6 +23,7 @@ on_every_stand! {
     a_body_that_is_cut_short_is_told_to_the_handler,
     a_handler_that_reads_slowly_holds_up_the_client,
     a_handler_may_answer_before_the_body_is_whole,
+    a_handler_that_has_answered_receives_no_broken_body,
 }
 
 on_two_stands! {
@@ -369,6 +370,25 @@ fn a_handler_may_answer_before_the_body_is_whole(stand: Stand) {
     client.send("rest");
     assert_eq!(client.get("/hello").text(), "Hello\n");
     assert_eq!(valve.flow().bytes, 4, "the rest is nobody's");
+}
+
+fn a_handler_that_has_answered_receives_no_broken_body(stand: Stand) {
+    let valve = Valve::default();
+    let rig = stand.serve(|server| server.mount("/", valve.clone()));
+    let too_long = format!("400\r\n{}\r\n", "x".repeat(1024)).repeat(65);
+    for (count, rest) in [too_long.as_str(), "no chunk\r\n"].into_iter().enumerate() {
+        *valve.flow() = Default::default();
+        let mut client = rig.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        valve.wait(&rig);
+        valve.answer(Reply::text(200, "enough"));
+        assert_eq!(client.answer().text(), "enough");
+        client.send(rest);
+        client.finish();
+        assert_eq!(client.end(), End::Finished);
+        rig.wait_for_closes(CloseReason::Refused, count as u64 + 1);
+        assert_eq!(valve.flow().pieces, 0, "{count}");
+    }
 }
 
 /// Panics at a piece of a body.

@@ -1,6 +1,8 @@
 //! Reloads: handlers are replaced, any number of times.
 
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use encke_server::{ConnLimits, Exchange, Mount, Outcome, Reply, Request};
 
@@ -8,7 +10,32 @@ use crate::rig::handlers::hello;
 use crate::rig::{Rig, Stand};
 
 on_two_stands! {
+    a_reload_is_complete_once_every_worker_has_applied_it,
     the_newest_handlers_serve_after_more_reloads_than_there_are_numbers,
+}
+
+fn a_reload_is_complete_once_every_worker_has_applied_it(on: Stand) {
+    let (begun, entered) = channel();
+    let (release, released) = channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let blocking = move |_: &Request<'_>, _: Exchange| {
+        begun.send(()).expect("the case waits");
+        let _ended = released.lock().expect("one request").recv();
+        Outcome::Now(Reply::text(200, "late"))
+    };
+    let rig = on.serve(|server| server.mount("/", hello).mount("/block", blocking));
+    assert!(rig.running().has_reloaded(Duration::ZERO), "no reload yet");
+    let mut busy = rig.client();
+    busy.send("GET /block HTTP/1.1\r\nHost: a\r\n\r\n");
+    entered.recv().expect("a worker is in the handler");
+    reload(&rig, 1);
+    assert!(!rig.running().has_reloaded(Duration::ZERO), "a worker has no turn");
+    release.send(()).expect("the handler waits");
+    assert!(rig.running().has_reloaded(Duration::from_secs(30)));
+    for _ in 0..8 {
+        assert_eq!(rig.client().get("/").text(), "site 1");
+    }
+    assert_eq!(busy.answer().text(), "late");
 }
 
 /// More than there are handler numbers.

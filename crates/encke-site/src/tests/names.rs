@@ -173,6 +173,32 @@ fn a_file_that_replaces_a_forbidden_one_by_a_rename_is_not_served() {
     }
 }
 
+#[test]
+fn copies_beside_a_forbidden_file_are_not_served() {
+    let scene = Scene::new("copies");
+    let copies = ["access.log.1", "access.log-20260131", "key.old.pem", "state.old/part"];
+    for name in
+        copies.into_iter().chain(["access.log", "key.pem", "state/part", "access.html", "other/access.log.1"])
+    {
+        scene.write(name, "secret");
+    }
+    let mut settings: SiteSettings = toml::from_str("list = true").expect("valid settings");
+    settings.root = scene.path("");
+    let paths = ["access.log", "key.pem", "state"].map(|name| scene.path(name)).to_vec();
+    let site = Site::new(&[settings], Vec::new()).expect("a site").never_serving(paths);
+    let mut stage = Stage::of(&site);
+    for path in copies {
+        assert_eq!(stage.get(&format!("/{path}")).status, 404, "{path}");
+    }
+    let listing = stage.get("/?json");
+    let listing = listing.text();
+    assert!(["access.log", "key", "state"].iter().all(|name| !listing.contains(name)), "{listing}");
+    // Another file, and one that is in another directory.
+    for path in ["/access.html", "/other/access.log.1"] {
+        assert_eq!(stage.get(path).status, 200, "{path}");
+    }
+}
+
 // Windows: pipes and sockets have no names in directories.
 #[cfg(unix)]
 #[test]

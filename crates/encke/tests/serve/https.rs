@@ -90,6 +90,29 @@ fn an_authority_of_its_own_is_made_once_and_trusted_from_then_on() {
 }
 
 #[test]
+fn the_command_that_shows_the_authority_works_on_any_loopback_address() {
+    let folder = Folder::new("second-loopback");
+    folder.write("public/index.html", "hello");
+    let mut command = encke();
+    command.env("XDG_STATE_HOME", folder.path("state"));
+    command.args([
+        "serve",
+        "-l",
+        "127.0.0.2:0",
+        "--admin",
+        "off",
+        "--tls-self-signed",
+        &folder.path("public"),
+    ]);
+    let server = Running::start_command(&mut command);
+    let line =
+        server.greeting.lines().find_map(|line| line.trim().strip_prefix("curl       ")).expect("a command");
+    let output = Command::new("sh").args(["-c", &format!("{line} -sS --noproxy '*'")]).output();
+    let output = output.expect("a shell is installed");
+    assert_eq!(text(&output.stdout), "hello", "{line}: {}", text(&output.stderr));
+}
+
+#[test]
 fn start_up_lines_of_named_sites_with_a_redirect_are_commands_that_work() {
     let folder = Folder::new("named");
     folder.write("public/index.html", "hello");

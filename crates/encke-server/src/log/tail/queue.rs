@@ -33,7 +33,7 @@ pub struct TailEntry {
 pub(super) struct TailQueue {
     filter: TailFilter,
     pub(super) entries: SyncSender<TailEntry>,
-    /// Size of the lines in the queue, and of those that a worker is about to add.
+    /// Size of the lines in the queue, and of those with room in it that a worker is about to add.
     pub(super) bytes: AtomicUsize,
     dropped: AtomicU64,
     /// Whether the reader found the queue empty.
@@ -116,9 +116,11 @@ impl TailQueue {
     /// Adds an entry, or drops and counts it if it does not fit.
     pub(super) fn offer(&self, entry: TailEntry) {
         let bytes = entry.line.len();
-        if self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes > BYTES_MAX
-            || self.entries.try_send(entry).is_err()
-        {
+        // An entry that does not fit adds nothing, even for a moment in which another worker could find the queue full.
+        let with_it = |before: usize| before.checked_add(bytes).filter(|after| *after <= BYTES_MAX);
+        if self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, with_it).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        } else if self.entries.try_send(entry).is_err() {
             self.bytes.fetch_sub(bytes, Ordering::AcqRel);
             self.dropped.fetch_add(1, Ordering::Relaxed);
         } else if self.waits.swap(false, Ordering::SeqCst) {
