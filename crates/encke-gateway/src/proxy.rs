@@ -255,6 +255,7 @@ impl Proxy {
         conn.active_ns = now_ns;
         conn.begun_ns = now_ns;
         conn.interims = 0;
+        self.context.await_room(key);
         if !request.put_head(&mut buffer, upstream.settings.kept() > 0, &mut self.fastcgi) {
             return self.fail(id, GatewayFault::Request);
         }
@@ -752,6 +753,17 @@ impl Proxy {
         self.context.send(id, [Segment::Bytes(buffer)]);
         if goes_on {
             self.context.read_more(key);
+        }
+    }
+
+    /// The client's connection holds as much as it may: nothing more is read for it.
+    pub(crate) fn crowded(&mut self, key: ExchangeKey) {
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        if let Some(id) = request.conn
+            && let Some(conn) = self.conns.get_mut(&id)
+        {
+            conn.paused = true;
+            self.context.pause(id);
         }
     }
 
