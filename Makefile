@@ -91,10 +91,12 @@ test-windows:
 	CARGO=$(CARGO) tests/windows --program
 	CARGO=$(CARGO) tests/windows --files
 
-bench: build
+bench:
+	$(CARGO) build --profile dist --locked
 	python3 bench/run.py --write
 
-bench-load: build
+bench-load:
+	$(CARGO) build --profile dist --locked
 	python3 bench/run.py --only load-keepalive,load-connect,load-pipelined,load-held,load-screen,load-verdict --servers nginx --write
 
 lint:

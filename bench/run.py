@@ -222,7 +222,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=_positive, default=1, metavar="N", help="seconds per round (default 1)")
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N",
                         help="seed for the order of the rounds (default: the time)")
-    parser.add_argument("--encke", type=Path, metavar="FILE", help="Encke's binary (default: the release build)")
+    parser.add_argument("--encke", type=Path, metavar="FILE", help="Encke's binary (default: the build of profile dist)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow measurements")
     parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
                         "processes (as root), to measure wake-up latencies on a shared machine")
@@ -302,11 +302,11 @@ def _media_speed(plan: list[Measurement]) -> Path:
 
 def _encke(options: argparse.Namespace, chosen: list[servers.Server], plan: list[Measurement]) -> Path:
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-    binary = (options.encke or target / "release" / "encke").resolve()
+    binary = (options.encke or target / "dist" / "encke").resolve()
     # Encke is a server, and the generator of some measurements.
     needed = any(isinstance(server, Encke) for server in chosen) or any(entry.name in PUSH + LOAD + CLUSTER for entry in plan)
     if needed and not os.access(binary, os.X_OK):
-        raise Trouble(f"{_shown(binary)} is missing: run cargo build --release -p encke, name another with --encke "
+        raise Trouble(f"{_shown(binary)} is missing: run cargo build --profile dist -p encke, name another with --encke "
                       "FILE, or measure only the other servers with --backends none")
     return binary
 

@@ -591,7 +591,7 @@ class CommandLine(unittest.TestCase):
         with mock.patch.object(servers.shutil, "which", lambda program, path: program):
             code, text = self.outcome("--only", "keepalive", "--encke", "/nowhere/encke")
         self.assertEqual(code, 1)
-        self.assertIn("cargo build --release", text)
+        self.assertIn("cargo build --profile dist", text)
 
     def test_a_quick_run_cannot_be_written(self):
         self.assertEqual(self.outcome("--quick", "--write")[0], 2)

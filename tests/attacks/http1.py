@@ -5,7 +5,7 @@ import socket
 import time
 
 from attackers import STAND_IN, AttackRig, addresses, attack, drip, has_hung_up, wait_for_ends
-from rig import BEARER, KIB, MIB, Fault, ended, ready
+from rig import BEARER, KIB, MIB, Fault, ended, ready, require, send_queues
 
 # Bytes that two sockets may hold without a read by the server: 6 MiB of receive buffer, 4 MiB of send buffer.
 BUFFERS = 16 * MIB
@@ -45,19 +45,20 @@ def slow_bodies_end_by_body_rate(rig: AttackRig) -> str:
 def slow_readers_end_by_write_rate(rig: AttackRig) -> str:
     """100 clients request a file of 64 MiB, and read nothing or 4 KiB per second: each ends, `write_rate` being 64 KiB/s.
 
-    Memory grows by less than 16 MiB, and a file must be served meanwhile."""
+    Memory grows by less than 16 MiB, that of the kernel by less than 64 KiB for each, and a file must be served meanwhile."""
     server = rig.server({"limits": {"write_rate": "64KiB/s"}})
     server.file("large.bin", 64 * MIB)
     before = server.anonymous_bytes()
     with server.innocent() as innocent:
         clients = [server.connect(receive_bytes=4 * KIB) for _ in range(100)]
         drip(clients, GET.replace(b"small.txt", b"large.bin"))
-        slow, read_at = set(clients[::2]), time.monotonic()
-        most = 0
+        slow, read_at, ports = set(clients[::2]), time.monotonic(), {client.getsockname()[1] for client in clients}
+        most = kernel_most = 0
 
         def read_slowly(rest: list[socket.socket]) -> None:
-            nonlocal read_at, most
+            nonlocal read_at, most, kernel_most
             most = max(most, server.anonymous_bytes())
+            kernel_most = max(kernel_most, *send_queues(server.port, ports), 0)
             if time.monotonic() >= read_at + 1:
                 read_at = time.monotonic()
                 for client in slow.intersection(rest):
@@ -71,7 +72,8 @@ def slow_readers_end_by_write_rate(rig: AttackRig) -> str:
     grown = most - before
     if grown > 16 * MIB:
         raise Fault(f"slow readers increased memory by {grown // MIB} MiB")
-    return f"100 of 100 ended, memory +{max(grown, 0) // KIB} KiB; {innocent}"
+    require(kernel_most <= 64 * KIB, f"the kernel held {kernel_most // KIB} KiB for a slow reader")
+    return f"100 of 100 ended, memory +{max(grown, 0) // KIB} KiB, in the kernel {kernel_most // KIB} KiB each at most; {innocent}"
 
 
 @attack(undefended={"limits": {"idle_time": "1h"}})

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import struct
+from pathlib import Path
 from typing import NamedTuple
 
 from .waiting import PATIENCE, Fault, require
@@ -177,6 +178,14 @@ def reserved_port(stack: contextlib.ExitStack) -> int:
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reservation.bind(("127.0.0.1", 0))
     return reservation.getsockname()[1]
+
+
+def send_queues(port: int, peers: set[int]) -> list[int]:
+    """Bytes that the kernel holds in each connection from `port` to one of these ports, and the peer has not received
+    (proc_net_tcp.rst)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    number = lambda address: int(address.rpartition(":")[2], 16)
+    return [int(row[4].partition(":")[0], 16) for row in rows if number(row[1]) == port and number(row[2]) in peers]
 
 
 def ended(client: socket.socket) -> bool:

@@ -16,6 +16,8 @@ pub(crate) fn put_proxy_header(out: &mut Vec<u8>, version: ProxyVersion, origin:
     let source = match (origin.client, peer) {
         (Some(client), Some(peer)) if client.to_canonical() == peer.ip().to_canonical() => Some(peer),
         (Some(client), _) => Some(SocketAddr::new(client, 0)),
+        // The application must not take the proxy for the client.
+        (None, _) if origin.hidden => None,
         (None, peer) => peer,
     };
     let addresses = source.map(|source| match target {

@@ -63,8 +63,8 @@ pub enum Op {
     /// Listener, before it is closed: ignore new connection attempts, complete and accept those in progress. No effect where
     /// the system does not support this.
     Retire,
-    /// Stream: limit the bytes waiting in the kernel, and the time to wait for an acknowledgement. No event. No effect where
-    /// the system does not support this.
+    /// Stream: limit the bytes waiting in the kernel, and the time to wait for an acknowledgement. Listener: limit them for the
+    /// streams that it accepts from now on. No event. No effect where the system does not support this.
     Tune(Tuning),
     /// Stream created by [`crate::socket::unconnected`]: connect to the address.
     Connect(SocketAddr),

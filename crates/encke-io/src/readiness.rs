@@ -607,6 +607,7 @@ impl<P: Poller> Reactor for Readiness<P> {
             }
             // Without the filter a few connection attempts may be reset, which is acceptable at the end.
             Op::Retire => net::refuse_new(row.handle()),
+            Op::Tune(_) if row.kind == ReadySourceKind::Listener && !net::INHERITS_TUNING => {}
             Op::Tune(tuning) => net::tune(row.handle(), tuning),
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),

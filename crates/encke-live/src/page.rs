@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 /// players do not.
 pub(crate) fn is_wanted(request: &Request<'_>) -> bool {
     let lines = request.all(Known::Accept);
-    let names_html =
-        lines.clone().any(|line| line.windows(9).any(|part| part.eq_ignore_ascii_case(b"text/html")));
-    names_html && accept::preferred(lines, &["text/html", "application/json"]) == Some(0)
+    accept::names(lines.clone(), "text/html") && accept::preferred(lines, &["text/html", "application/json"]) == Some(0)
 }
 
 /// Returns the page that plays a stream.

@@ -60,7 +60,7 @@ impl Exchange {
     /// Runs a call of another handler with a lent exchange. Returns its result, and whether it dropped the exchange.
     pub(crate) fn lend_for<T>(&self, call: impl FnOnce(Self) -> T) -> (T, bool) {
         let lent = self.lend();
-        self.link.call_within(self.key, || call(lent))
+        self.link.call.within(self.key.word(), || call(lent))
     }
 
     /// Adds fields to the response, whichever guard or handler gives it.
@@ -176,7 +176,7 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if self.open && !self.link.dropped_in_call(self.key) {
+        if self.open && !self.link.call.drop_in_call(self.key.word()) {
             self.link.send(if self.delegated {
                 WorkerMessage::Delegated(self.key, Box::new(Reply::error(500)))
             } else {

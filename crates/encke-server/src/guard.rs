@@ -514,11 +514,11 @@ impl Core {
         if let Some(passage) = &way.passage {
             exchange.add_guard_fields(&passage.fields);
         }
-        self.link.enter_call(key);
+        self.link.call.enter(key.word());
         let called = self.handlers[usize::from(handler)].as_mut().map(|mounted| {
             catch_unwind(AssertUnwindSafe(|| call(&mut *mounted.handler, &request, exchange)))
         });
-        let dropped = self.link.leave_call();
+        let dropped = self.link.call.leave();
         let mut reply = match called {
             Some(Ok(Outcome::Now(reply))) => reply,
             Some(Ok(Outcome::Later)) if !dropped => {

@@ -332,11 +332,11 @@ impl Core {
         let stream = self.http2.stream_id(token);
         let key = ExchangeKey { slot: self.records.next_index(), generation: self.generation, stream };
         let exchange = Exchange::new(std::sync::Arc::clone(&self.link), key);
-        self.link.enter_call(key);
+        self.link.call.enter(key.word());
         let called = self.handlers[handler as usize]
             .as_mut()
             .map(|mounted| catch_unwind(AssertUnwindSafe(|| mounted.handler.call(&request, exchange))));
-        let dropped = self.link.leave_call();
+        let dropped = self.link.call.leave();
         match called {
             Some(Ok(Outcome::Now(reply))) => {
                 self.answer_in_call(token, &request, asked, intake, reply, handler);
@@ -1239,7 +1239,8 @@ impl Core {
                 } else {
                     CloseReason::IdleTime
                 };
-                self.close(token, reason, false);
+                // The kernel would go on holding the bytes that the client has not received.
+                self.close(token, reason, unsent > 0);
             }
             ConnPhase::Http2 => self.http2_overdue(token),
             ConnPhase::Proxy => self.close(token, CloseReason::ProxyHeader, false),

@@ -2,12 +2,13 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use encke_io::Waker;
 use encke_io::lock;
 
+use crate::call_mark::CallMark;
 use crate::exchange::ExchangeKey;
 use crate::outgoing::{UpstreamFault, UpstreamId};
 use crate::reply::{Fields, Reply};
@@ -50,13 +51,9 @@ pub(crate) struct Inbox {
     awake: AtomicBool,
     /// The inbox may contain messages.
     pending: AtomicBool,
-    /// The exchange whose handler is being called, as a word; [`NO_CALL`] otherwise. An exchange dropped during this call sends
-    /// no message: the worker checks `dropped` when the call returns.
-    calling: AtomicU64,
-    dropped: AtomicBool,
+    /// The present call of a handler.
+    pub(crate) call: CallMark,
 }
-
-const NO_CALL: u64 = u64::MAX;
 
 impl Inbox {
     pub(crate) fn new(waker: Waker) -> Arc<Self> {
@@ -65,8 +62,7 @@ impl Inbox {
             waker,
             awake: AtomicBool::new(false),
             pending: AtomicBool::new(false),
-            calling: AtomicU64::new(NO_CALL),
-            dropped: AtomicBool::new(false),
+            call: CallMark::new(),
         })
     }
 
@@ -110,37 +106,6 @@ impl Inbox {
             self.pending.store(true, Ordering::SeqCst);
         }
         left
-    }
-
-    /// Marks the start of a handler call with this exchange.
-    pub(crate) fn enter_call(&self, key: ExchangeKey) {
-        self.dropped.store(false, Ordering::Relaxed);
-        self.calling.store(key.word(), Ordering::Release);
-    }
-
-    /// Marks the end of a handler call. Returns whether its exchange was dropped without a response.
-    pub(crate) fn leave_call(&self) -> bool {
-        self.calling.store(NO_CALL, Ordering::Release);
-        self.dropped.load(Ordering::Acquire)
-    }
-
-    /// Runs a handler call within another one. Returns its result, and whether its exchange was dropped without a response.
-    pub(crate) fn call_within<T>(&self, key: ExchangeKey, call: impl FnOnce() -> T) -> (T, bool) {
-        let outer = (self.calling.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed));
-        self.enter_call(key);
-        let called = call();
-        let dropped = self.leave_call();
-        self.dropped.store(outer.1, Ordering::Relaxed);
-        self.calling.store(outer.0, Ordering::Release);
-        (called, dropped)
-    }
-
-    pub(crate) fn dropped_in_call(&self, key: ExchangeKey) -> bool {
-        let calling = self.calling.load(Ordering::Acquire) == key.word();
-        if calling {
-            self.dropped.store(true, Ordering::Release);
-        }
-        calling
     }
 }
 

@@ -12,6 +12,7 @@
 //! (a request while its response is open).
 
 mod buffers;
+mod call_mark;
 mod census;
 mod close;
 mod closing;

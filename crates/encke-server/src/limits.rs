@@ -58,6 +58,13 @@ pub struct LimitSettings {
     /// Bytes of HTTP/2 responses that were read but not sent, of all connections. A connection may hold an eighth of the
     /// remaining bytes. At the limit Encke reads no more for it until its client has received some.
     pub unsent: ByteSize,
+    /// Bytes of one connection that the kernel holds and has not sent. It holds the bytes that are on their way besides. Encke
+    /// adds more when the client has received some, so a client that reads nothing costs no more than that.
+    #[serde(deserialize_with = "kernel_bytes")]
+    pub kernel_unsent: ByteSize,
+    /// Time without an acknowledgement, or without room at a client that reads nothing, after which the kernel closes a
+    /// connection. Subscribers have `push.dead_after`.
+    pub dead_after: Period,
     /// Requests after which a connection closes; `off` sets no limit.
     pub requests_per_connection: OrOff<NonZeroU32>,
     /// Open connections. `auto` is the limit of open descriptors, less the descriptors of listeners and the file cache and a
@@ -96,6 +103,9 @@ impl Default for LimitSettings {
             // An open stream takes some 7 KiB: 220 MiB if clients open all of them.
             open_streams: count(32_768),
             unsent: ByteSize::of(64 * 1024 * 1024),
+            // Of a client with a window of 64 KiB that reads nothing, the kernel then holds 47 KiB.
+            kernel_unsent: ByteSize::of(32 * 1024),
+            dead_after: Period::seconds(60),
             requests_per_connection: OrOff::Off,
             connections: OrAuto::Auto,
             connections_per_address: OrOff::Off,
@@ -130,6 +140,10 @@ impl Section for LimitSettings {
         };
         is_wrong.then(|| Contradiction::at(&["uri_bytes"], message())).into_iter().collect()
     }
+}
+
+fn kernel_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {
+    quantity::within(deserializer, ByteSize::of(4 * 1024), ByteSize::of(1024 * 1024 * 1024))
 }
 
 fn head_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use encke_io::Tuning;
 use encke_settings::Network;
 use encke_wire::forwarded::ForwardingField;
 
@@ -34,6 +35,16 @@ impl ConnLimits {
     pub(crate) fn window_bytes(&self, rate: u64) -> u64 {
         let bytes = u128::from(rate) * u128::from(self.rate_window_ns) / 1_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the limits of the data that the kernel holds for a connection. Connections inherit them from their listener, where the
+    /// system can do that.
+    pub(crate) fn tuning(&self) -> Tuning {
+        let Self { limits: LimitSettings { kernel_unsent, dead_after, .. }, .. } = self;
+        Tuning {
+            unsent_bytes: u32::try_from(kernel_unsent.bytes()).unwrap_or(u32::MAX),
+            dead_after_ms: u32::try_from(dead_after.nanoseconds() / 1_000_000).unwrap_or(u32::MAX),
+        }
     }
 }
 

@@ -2,8 +2,12 @@
 //! log has, and under which it is counted.
 
 use encke_settings::ByteSize;
+use encke_wire::field::Known;
+use encke_wire::forwarded::{ForwardingField, is_unclosed};
 use encke_wire::http1::{Framing, Refusal, TargetForm};
 use encke_wire::method::Method;
+use encke_wire::path_pattern::PATH_BYTES_MAX;
+use encke_wire::target::decode_path;
 
 use crate::core::Core;
 use crate::https;
@@ -62,7 +66,28 @@ impl Core {
             _ if to_https && https::is_missing(request) => {
                 Some(https::redirect(request, self.policy.https_port))
             }
+            _ if is_path_too_long(request.path()) => Some(Reply::error(414).because(&"path_too_long")),
+            _ if self.policy.dialect == ForwardingField::Forwarded && has_unclosed_forwarded(request) => {
+                Some(Reply::error(400).because(&"invalid_forwarded"))
+            }
             _ => None,
         }
     }
+}
+
+/// Whether no pattern of a rule could match the path: it is too long.
+#[inline]
+fn is_path_too_long(path: &[u8]) -> bool {
+    path.len() > PATH_BYTES_MAX && is_decoded_path_too_long(path)
+}
+
+/// A path with escapes or dot segments may be short when decoded. One that cannot be decoded is rejected by its handler.
+#[cold]
+fn is_decoded_path_too_long(path: &[u8]) -> bool {
+    let mut decoded = String::new();
+    decode_path(path, &mut decoded).is_ok() && decoded.len() > PATH_BYTES_MAX
+}
+
+fn has_unclosed_forwarded(request: &Request<'_>) -> bool {
+    request.all(Known::Forwarded).any(is_unclosed)
 }

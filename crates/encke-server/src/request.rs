@@ -48,8 +48,10 @@ pub struct Origin {
     /// The connection's peer, or the peer that a PROXY header names.
     pub peer: Peer,
     /// The client's address: the peer's, or the address that a trusted proxy reports. `None` for a Unix socket whose peer
-    /// reports none.
+    /// reports none, and if it is hidden.
     pub client: Option<IpAddr>,
+    /// Whether a trusted proxy has reported a client without an address: `unknown`, `_hidden`, or malformed.
+    pub hidden: bool,
     /// Whether the request was encrypted, to this server or to a trusted proxy.
     pub secure: bool,
     /// Facts about the client's TLS session, if this server terminates it.
@@ -172,6 +174,15 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether a trusted proxy has hidden the client's address, as in [`Origin::hidden`].
+    pub fn is_hidden(&self) -> bool {
+        match self.asker {
+            Asker::Peer(_, _, _, policy) if policy.trusted_proxies.is_empty() => false,
+            Asker::Peer(..) => self.origin().hidden,
+            Asker::Known(origin) | Asker::Rerouted(origin) => origin.hidden,
+        }
+    }
+
     /// The octets of the client's address, as in [`Origin::client`], with an IPv4 address in its IPv6-mapped form (RFC 4291
     /// §2.5.5.2).
     #[inline]
@@ -212,7 +223,7 @@ impl<'a> Request<'a> {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
             Peer::Local => (None, true),
         };
-        let mut origin = Origin { peer, client: address, secure, tls: None, local };
+        let mut origin = Origin { peer, client: address, hidden: false, secure, tls: None, local };
         let trusted = |ip| policy.trusted_proxies.iter().any(|network| network.contains(ip));
         // The permissions of a Unix socket admit only trusted peers: a local proxy.
         let proxy = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -225,13 +236,16 @@ impl<'a> Request<'a> {
         };
         let is_trusted = |ip| ip == proxy || trusted(ip);
         let client = forwarded::client(proxy, policy.dialect, self.all(field), is_trusted);
-        if address.is_some() || client.address != proxy {
-            origin.client = Some(client.address);
+        origin.hidden = client.address.is_none();
+        if address.is_some() || client.address != Some(proxy) {
+            origin.client = client.address;
         }
-        origin.secure |= client
-            .proto
-            .or_else(|| self.known(Known::XForwardedProto))
-            .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"));
+        let proto = match policy.dialect {
+            // A proxy that writes this field passes on the client's X-Forwarded-Proto.
+            ForwardingField::Forwarded => client.proto,
+            ForwardingField::XForwardedFor => self.known(Known::XForwardedProto),
+        };
+        origin.secure |= proto.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"));
         origin
     }
 
@@ -321,7 +335,8 @@ impl Kept {
             Progress::Done { head_bytes } if head_bytes == bytes.len() => {}
             _ => return None,
         }
-        let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
+        let origin =
+            Origin { peer: Peer::Local, client: None, hidden: false, secure: false, tls: None, local: true };
         Some(Self {
             head,
             bytes: bytes.into(),

@@ -173,6 +173,7 @@ impl<R: Reactor> Worker<R> {
     pub(crate) fn listen(&mut self, listener: Listener, kind: ListenerKind) -> Result<(), OpError> {
         let address = listener.address().clone();
         let token = self.reactor.adopt(ReactorSource::Listener(listener))?;
+        self.reactor.submit(token, Op::Tune(self.core.policy.tuning()));
         self.core.listeners.push(OpenListener {
             token,
             address,
@@ -411,6 +412,10 @@ impl<R: Reactor> Worker<R> {
             }
             WorkerCommand::Reload(plan) => {
                 self.core.policy = Rc::new(plan.policy.clone());
+                let tuning = self.core.policy.tuning();
+                for door in &self.core.listeners {
+                    self.reactor.submit(door.token, Op::Tune(tuning));
+                }
                 self.core.http2.limit(&plan.policy);
                 if !self.core.draining() {
                     self.core.rest_ns = plan.policy.limits.idle_time.nanoseconds();

@@ -1,7 +1,7 @@
-//! Models of a tail's queue: loom runs each with the possible interleavings of its threads, and the values that its atomics may
+//! Models of a worker's call mark and of a tail's queue: loom runs each with the possible interleavings of its threads, and the values that its atomics may
 //! return.
 //!
-//! `queue.rs` is compiled here a second time, with loom's primitives in place of std's. So plain `cargo test` runs the models,
+//! Both files are compiled here a second time, with loom's primitives in place of std's. So plain `cargo test` runs the models,
 //! without a flag that recompiles every crate.
 
 use std::panic::{UnwindSafe, catch_unwind};
@@ -9,9 +9,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use loom::model::Builder;
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
+use call_mark::CallMark;
 use filter::TailFilter;
 use queue::{TailEntry, TailList, TailQueue, TailReader, Tails};
 use sync::{Arc, lock};
@@ -82,7 +83,9 @@ mod filter {
     }
 }
 
-// `pub`, because lints of the file must not depend on where it is compiled.
+// `pub`, because lints of the files must not depend on where they are compiled.
+#[path = "../src/call_mark.rs"]
+pub mod call_mark;
 #[path = "../src/log/tail/queue.rs"]
 pub mod queue;
 
@@ -337,4 +340,103 @@ fn loom_finds_a_list_whose_version_is_read_after_the_lock() {
     }
 
     assert_fails(a_worker_follows_changes_of_the_tails::<LateVersion>, "the list is out of date");
+}
+
+/// A way to mark calls, for models of exchanges that another thread drops.
+trait Calls: Send + Sync + 'static {
+    fn new() -> Self;
+    fn enter(&self, exchange: u64);
+    fn leave(&self) -> bool;
+    fn drop_in_call(&self, exchange: u64) -> bool;
+}
+
+impl Calls for CallMark {
+    fn new() -> Self {
+        Self::new()
+    }
+
+    fn enter(&self, exchange: u64) {
+        self.enter(exchange);
+    }
+
+    fn leave(&self) -> bool {
+        self.leave()
+    }
+
+    fn drop_in_call(&self, exchange: u64) -> bool {
+        self.drop_in_call(exchange)
+    }
+}
+
+/// A handler gives its exchange to another thread, which drops it. The worker must learn it once: at the end of the call, or by a
+/// message. The request of the next call is another one.
+fn an_exchange_is_dropped_on_another_thread<C: Calls>() {
+    let calls = Arc::new(C::new());
+    calls.enter(1);
+    let thread = {
+        let calls = Arc::clone(&calls);
+        thread::spawn(move || !calls.drop_in_call(1))
+    };
+    let in_call = calls.leave();
+    calls.enter(2);
+    assert!(!calls.leave(), "the next request is answered for the dropped one");
+    let by_message = thread.join().expect("no panic");
+    assert!(in_call || by_message, "the worker never learns of the drop");
+    assert!(!(in_call && by_message), "the worker learns of the drop twice");
+}
+
+#[test]
+fn a_worker_learns_once_that_an_exchange_was_dropped() {
+    explore(an_exchange_is_dropped_on_another_thread::<CallMark>);
+}
+
+#[test]
+fn an_exchange_that_is_dropped_during_an_inner_call_sends_a_message() {
+    explore(|| {
+        let calls = Arc::new(CallMark::new());
+        calls.enter(1);
+        let thread = {
+            let calls = Arc::clone(&calls);
+            thread::spawn(move || !calls.drop_in_call(1))
+        };
+        let ((), inner) = calls.within(2, || ());
+        assert!(!inner, "the inner exchange was not dropped");
+        let in_call = calls.leave();
+        assert_ne!(in_call, thread.join().expect("no panic"), "once, by the call or by a message");
+    });
+}
+
+/// Two words for what is one fact.
+struct TwoWords {
+    calling: AtomicU64,
+    dropped: AtomicBool,
+}
+
+impl Calls for TwoWords {
+    fn new() -> Self {
+        Self { calling: AtomicU64::new(u64::MAX), dropped: AtomicBool::new(false) }
+    }
+
+    fn enter(&self, exchange: u64) {
+        self.dropped.store(false, Ordering::Relaxed);
+        self.calling.store(exchange, Ordering::Release);
+    }
+
+    fn leave(&self) -> bool {
+        self.calling.store(u64::MAX, Ordering::Release);
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    fn drop_in_call(&self, exchange: u64) -> bool {
+        let calling = self.calling.load(Ordering::Acquire) == exchange;
+        if calling {
+            self.dropped.store(true, Ordering::Release);
+        }
+        calling
+    }
+}
+
+#[test]
+fn loom_finds_a_drop_that_is_lost_between_two_words() {
+    assert_fails(an_exchange_is_dropped_on_another_thread::<TwoWords>, "the worker never learns");
 }

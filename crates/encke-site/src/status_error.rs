@@ -1,6 +1,6 @@
 //! Default error pages, for sites without their own.
 
-use encke_wire::field::{self, Known};
+use encke_wire::field::Known;
 use encke_wire::{accept, status};
 
 use encke_server::{Body, Fields, Reply, Request};
@@ -59,11 +59,7 @@ impl StatusError {
 /// Whether the client names HTML in Accept, as browsers do for navigation. Scripts that fetch data accept `*/*`.
 pub(super) fn asks_for_html(request: &Request<'_>) -> bool {
     let lines = request.all(Known::Accept);
-    let is_html = |range: &[u8]| {
-        let name = field::parameters(range).next().unwrap_or_default();
-        name.eq_ignore_ascii_case(b"text/html")
-    };
-    lines.clone().flat_map(field::list).any(is_html) && accept::preferred(lines, &["text/html"]).is_some()
+    accept::names(lines.clone(), "text/html") && accept::preferred(lines, &["text/html"]).is_some()
 }
 
 const fn explanation(status: u16) -> &'static str {

@@ -11,6 +11,23 @@
 
 use crate::field;
 
+/// Whether `Accept` names a type itself, and not only by a wildcard. Weights do not count.
+///
+/// ```
+/// use encke_wire::accept::names;
+///
+/// assert!(names([&b"image/png, Text/HTML;q=0.8"[..]].into_iter(), "text/html"));
+/// assert!(!names([&b"*/*, x-text/html"[..]].into_iter(), "text/html"));
+/// ```
+#[must_use]
+pub fn names<'a>(lines: impl Iterator<Item = &'a [u8]>, name: &str) -> bool {
+    let range = |element: &[u8]| {
+        let range = field::parameters(element).next().unwrap_or_default();
+        range.eq_ignore_ascii_case(name.as_bytes())
+    };
+    lines.flat_map(field::list).any(range)
+}
+
 /// The index in `offered` of the type with the highest weight, and the first of equal ones. `lines` are the values of all
 /// `Accept` lines; without any, every type is accepted. `None` if the client accepts none of the types.
 ///

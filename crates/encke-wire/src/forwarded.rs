@@ -10,6 +10,9 @@
 //!
 //! The operator selects one of the two fields, because a proxy that writes one of them passes on the other as invented by the
 //! client. If the peer is not trusted, the peer is the client, whatever the fields contain.
+//!
+//! An element that is no address, next to our proxies, leaves the client **unknown**. It does not make the proxy the client: the
+//! text may be the client's, and the proxy's address may have rights.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,8 +30,9 @@ pub enum ForwardingField {
 /// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// The client's address. IPv4-mapped IPv6 addresses are converted to IPv4.
-    pub address: IpAddr,
+    /// The client's address. IPv4-mapped IPv6 addresses are converted to IPv4. `None`: a trusted proxy has reported a client
+    /// without an address (`unknown`, `_hidden`, or malformed).
+    pub address: Option<IpAddr>,
     /// The scheme that the client used (`proto=`), according to its proxy. Only with `Forwarded`.
     pub proto: Option<&'a [u8]>,
     /// The authority that the client requested (`host=`), according to its proxy. Only with `Forwarded`. Not validated: use
@@ -36,14 +40,11 @@ pub struct Client<'a> {
     pub host: Option<&'a [u8]>,
 }
 
-/// Maximum number of proxies followed. Elements to the left of them are ignored.
+/// Maximum number of proxies followed. Behind a longer chain of trusted proxies the client is unknown.
 pub const HOPS_MAX: usize = 32;
 
 /// Determines the client of a connection from `peer`. `lines` are the values of all lines of the field of `dialect`.
-/// `is_trusted` returns whether an address is one of our proxies.
-///
-/// An element that is not an address (`unknown`, `_hidden`, or malformed) ends the walk. The client is then the last proxy with
-/// a known address.
+/// `is_trusted` returns whether an address is one of our proxies. If all elements are our proxies, the client is the outermost.
 ///
 /// ```
 /// use encke_wire::forwarded::{ForwardingField, client};
@@ -52,7 +53,7 @@ pub const HOPS_MAX: usize = 32;
 /// let peer = [10, 0, 0, 1].into();
 /// let is_trusted = |address: std::net::IpAddr| address.to_string().starts_with("10.");
 /// let found = client(peer, ForwardingField::XForwardedFor, lines.into_iter(), is_trusted);
-/// assert_eq!(found.address.to_string(), "203.0.113.9");
+/// assert_eq!(found.address, Some([203, 0, 113, 9].into()));
 /// ```
 pub fn client<'a>(
     peer: IpAddr,
@@ -61,14 +62,14 @@ pub fn client<'a>(
     is_trusted: impl Fn(IpAddr) -> bool,
 ) -> Client<'a> {
     let peer = peer.to_canonical();
-    let mut client = Client { address: peer, proto: None, host: None };
+    let mut client = Client { address: Some(peer), proto: None, host: None };
     if !is_trusted(peer) {
         return client;
     }
     // The last HOPS_MAX elements, in a ring. The list may be long, and needs no allocation.
     let mut ring = [&b""[..]; HOPS_MAX];
     let mut count = 0;
-    for element in lines.flat_map(field::list) {
+    for element in lines.flat_map(|line| elements(line, dialect)) {
         ring[count % HOPS_MAX] = element;
         count += 1;
     }
@@ -78,13 +79,46 @@ pub fn client<'a>(
             ForwardingField::Forwarded => Hop::parse(element),
             ForwardingField::XForwardedFor => Hop { node: address(element), proto: None, host: None },
         };
-        let Some(node) = hop.node else { break };
-        client = Client { address: node, proto: hop.proto, host: hop.host };
-        if !is_trusted(node) {
-            break;
+        client = Client { address: hop.node, proto: hop.proto, host: hop.host };
+        if !hop.node.is_some_and(&is_trusted) {
+            return client;
         }
     }
+    if count > HOPS_MAX {
+        client.address = None;
+    }
     client
+}
+
+/// The elements of one line. Only `Forwarded` has quoted strings (RFC 7239 §4): a proxy appends to X-Forwarded-For as it is, so a
+/// client's quotation mark in it must not hide the comma before the proxy's own element.
+fn elements(line: &[u8], dialect: ForwardingField) -> impl Iterator<Item = &[u8]> {
+    let quoted = (dialect == ForwardingField::Forwarded).then(|| field::list(line));
+    let plain = (dialect == ForwardingField::XForwardedFor).then(|| line.split(|&byte| byte == b','));
+    let plain = plain.into_iter().flatten().map(field::trimmed).filter(|element| !element.is_empty());
+    quoted.into_iter().flatten().chain(plain)
+}
+
+/// Whether a value of `Forwarded` has a quoted string without an end. A proxy's own element, appended to it, would be data of
+/// that string.
+///
+/// ```
+/// use encke_wire::forwarded::is_unclosed;
+///
+/// assert!(is_unclosed(b"for=\"192.0.2.1, for=203.0.113.9"));
+/// assert!(!is_unclosed(b"for=\"[2001:db8::1]\";by=\"a\\\"b\""));
+/// ```
+pub fn is_unclosed(value: &[u8]) -> bool {
+    let (mut quoted, mut escaped) = (false, false);
+    for &byte in value {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+    }
+    quoted
 }
 
 /// One element of `Forwarded`.
@@ -149,7 +183,7 @@ mod tests {
         address.to_string().starts_with("10.") || address == ip("::1")
     }
 
-    fn by_list(peer: &str, lines: &[&'static str]) -> IpAddr {
+    fn by_list(peer: &str, lines: &[&'static str]) -> Option<IpAddr> {
         let lines = lines.iter().map(|line| line.as_bytes());
         client(ip(peer), ForwardingField::XForwardedFor, lines, is_ours).address
     }
@@ -160,29 +194,35 @@ mod tests {
 
     #[test]
     fn nobody_can_forge_an_address_without_a_trusted_proxy() {
-        assert_eq!(by_list("203.0.113.1", &["1.2.3.4"]), ip("203.0.113.1"));
-        assert_eq!(by_forwarded("203.0.113.1", &["for=1.2.3.4"]).address, ip("203.0.113.1"));
+        assert_eq!(by_list("203.0.113.1", &["1.2.3.4"]), Some(ip("203.0.113.1")));
+        assert_eq!(by_forwarded("203.0.113.1", &["for=1.2.3.4"]).address, Some(ip("203.0.113.1")));
     }
 
     #[test]
     fn the_list_is_walked_from_the_right_to_the_first_stranger() {
-        assert_eq!(by_list("10.0.0.1", &["203.0.113.9"]), ip("203.0.113.9"));
-        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, 203.0.113.9, 10.0.0.2"]), ip("203.0.113.9"));
-        assert_eq!(by_list("10.0.0.1", &["6.6.6.6", "203.0.113.9 ", "10.0.0.2"]), ip("203.0.113.9"));
+        assert_eq!(by_list("10.0.0.1", &["203.0.113.9"]), Some(ip("203.0.113.9")));
+        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, 203.0.113.9, 10.0.0.2"]), Some(ip("203.0.113.9")));
+        assert_eq!(by_list("10.0.0.1", &["6.6.6.6", "203.0.113.9 ", "10.0.0.2"]), Some(ip("203.0.113.9")));
         assert_eq!(
             by_list("10.0.0.1", &["10.0.0.3, 10.0.0.2"]),
-            ip("10.0.0.3"),
+            Some(ip("10.0.0.3")),
             "all are ours: the outermost"
         );
-        assert_eq!(by_list("10.0.0.1", &[]), ip("10.0.0.1"));
-        assert_eq!(by_list("10.0.0.1", &[""]), ip("10.0.0.1"));
+        assert_eq!(by_list("10.0.0.1", &[]), Some(ip("10.0.0.1")));
+        assert_eq!(by_list("10.0.0.1", &[""]), Some(ip("10.0.0.1")));
     }
 
     #[test]
-    fn what_is_no_address_ends_the_walk() {
-        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, garbage, 10.0.0.2"]), ip("10.0.0.2"));
-        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, unknown"]), ip("10.0.0.1"));
-        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, 1.2.3.4.5"]), ip("10.0.0.1"));
+    fn what_is_no_address_makes_the_client_unknown() {
+        for list in [
+            "6.6.6.6, garbage, 10.0.0.2",
+            "6.6.6.6, unknown",
+            "6.6.6.6, 1.2.3.4.5",
+            "10.0.0.3\"",
+            "\"203.0.113.9\"",
+        ] {
+            assert_eq!(by_list("10.0.0.1", &[list]), None, "{list}");
+        }
         for element in [
             "for=unknown",
             "for=_hidden",
@@ -195,8 +235,23 @@ mod tests {
             "for=[::1]x",
             "for=1.2.3.4:port",
         ] {
-            assert_eq!(by_forwarded("10.0.0.1", &[element]).address, ip("10.0.0.1"), "{element}");
+            assert_eq!(by_forwarded("10.0.0.1", &[element]).address, None, "{element}");
         }
+    }
+
+    #[test]
+    fn a_quotation_mark_of_a_client_does_not_hide_the_element_of_the_proxy() {
+        for sent in ["\"", "a\"", "\"\\", "\", 10.0.0.7", "for=\"", ",\","] {
+            let appended: &'static str = format!("{sent}, 203.0.113.9").leak();
+            assert_eq!(by_list("10.0.0.1", &[appended]), Some(ip("203.0.113.9")), "{appended}");
+            let appended: &'static str = format!("{sent}, 203.0.113.9, 10.0.0.2").leak();
+            assert_eq!(by_list("10.0.0.1", &[appended]), Some(ip("203.0.113.9")), "{appended}");
+        }
+        let client = by_forwarded("10.0.0.1", &["for=\", for=203.0.113.9"]);
+        assert_eq!(client.address, None, "it is not the proxy");
+        assert!(is_unclosed(b"for=\", for=203.0.113.9"));
+        assert!(is_unclosed(b"for=\"a\\\", for=203.0.113.9"), "an escaped quotation mark closes nothing");
+        assert!(!is_unclosed(b"for=\"a\\\"b\", for=203.0.113.9"));
     }
 
     #[test]
@@ -208,11 +263,11 @@ mod tests {
             ("[2001:db8::1]:80", "2001:db8::1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),
         ] {
-            assert_eq!(by_list("10.0.0.1", &[element]), ip(address), "{element}");
+            assert_eq!(by_list("10.0.0.1", &[element]), Some(ip(address)), "{element}");
         }
         assert_eq!(
             by_list("::ffff:10.0.0.1", &["192.0.2.1"]),
-            ip("192.0.2.1"),
+            Some(ip("192.0.2.1")),
             "the peer may be mapped as well"
         );
     }
@@ -226,11 +281,11 @@ mod tests {
                 "for=10.0.0.2;proto=http",
             ],
         );
-        assert_eq!(client.address, ip("2001:db8:cafe::17"));
+        assert_eq!(client.address, Some(ip("2001:db8:cafe::17")));
         assert_eq!(client.proto, Some(&b"https"[..]));
         assert_eq!(client.host, Some(&b"example.com:8443"[..]));
         let bare = by_forwarded("10.0.0.1", &["for=192.0.2.60; proto=http"]);
-        assert_eq!((bare.address, bare.proto), (ip("192.0.2.60"), Some(&b"http"[..])));
+        assert_eq!((bare.address, bare.proto), (Some(ip("192.0.2.60")), Some(&b"http"[..])));
     }
 
     #[test]
@@ -239,9 +294,9 @@ mod tests {
         let list = hops.collect::<Vec<_>>().join(",");
         let line = list.as_bytes();
         let found = client(ip("10.0.0.1"), ForwardingField::XForwardedFor, [line].into_iter(), is_ours);
-        assert_eq!(found.address, ip("10.0.0.2"));
+        assert_eq!(found.address, None, "neither the client nor our outermost proxy is known");
         let shorter = &line[..line.len() - ",10.0.0.2".len()];
         let found = client(ip("10.0.0.1"), ForwardingField::XForwardedFor, [shorter].into_iter(), is_ours);
-        assert_eq!(found.address, ip("203.0.113.9"));
+        assert_eq!(found.address, Some(ip("203.0.113.9")));
     }
 }

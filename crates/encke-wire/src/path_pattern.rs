@@ -20,7 +20,8 @@ use std::ops::Range;
 /// Maximum number of stars in one pattern.
 pub const STARS_MAX: usize = 8;
 
-/// Maximum length of a path, in bytes: PATH_MAX of Linux. Longer paths are not found, before any pattern is matched.
+/// Maximum length of a decoded path, in bytes: PATH_MAX of Linux. The server answers 414 to a request with a longer one before any
+/// rule is asked. A pattern with a star before its end does not match a longer path.
 pub const PATH_BYTES_MAX: usize = 4096;
 
 /// A parsed pattern.

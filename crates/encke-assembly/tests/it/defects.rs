@@ -76,7 +76,7 @@ fn a_long_target_is_not_answered_with_somebody_elses_file(stand: Stand) {
     let folder = Folder::new().with("private", "for another");
     let rig = stand.serve_site(&folder);
     for (len, status) in
-        [(255, 404), (256, 404), (257, 404), (300, 404), (4_000, 404), (15_000, 404), (17_000, 414)]
+        [(255, 404), (256, 404), (257, 404), (300, 404), (4_000, 404), (15_000, 414), (17_000, 414)]
     {
         assert_eq!(rig.client().get("/private").text(), "for another");
         let answer = rig.client().get(&format!("/{}", "x".repeat(len)));

@@ -225,14 +225,20 @@ impl AccessGuard {
 impl Guard for AccessGuard {
     fn passes(&mut self, request: &Request<'_>) -> bool {
         let demands = self.shared.demands(request, &mut self.decoded);
-        demands.is_some_and(|demands| demands.passwords.is_empty() && demands.asks.is_empty())
-            && !self.shared.is_forged(request)
+        demands.is_some_and(|demands| {
+            demands.passwords.is_empty() && demands.asks.is_empty() && !demands.undecodable
+        }) && !self.shared.is_forged(request)
     }
 
     fn check(&mut self, request: &Request<'_>, call: GuardCall<'_>) -> GuardOutcome {
-        let Some(AccessDemands { passwords, asks }) = self.shared.demands(request, &mut self.decoded) else {
+        let Some(AccessDemands { passwords, asks, undecodable }) =
+            self.shared.demands(request, &mut self.decoded)
+        else {
             return GuardOutcome::Refuse(self.denied());
         };
+        if undecodable {
+            return GuardOutcome::Refuse(Reply::error(400).because(&"undecodable_path"));
+        }
         let passed = self.shared.reserved.clone().filter(|_| self.shared.is_forged(request));
         let passage = Passage { passed, ..Passage::default() };
         let questions = match self.questions(&asks, request) {

@@ -66,6 +66,8 @@ pub(crate) struct AccessDemands {
     pub(crate) passwords: Vec<usize>,
     /// Indices of the rules whose application decides.
     pub(crate) asks: Vec<usize>,
+    /// The path cannot be decoded, so no pattern can be compared with it.
+    pub(crate) undecodable: bool,
 }
 
 /// The demand of a rule on a request from an address.
@@ -177,11 +179,15 @@ impl SharedRules {
     pub(crate) fn demands(&self, request: &Request<'_>, decoded: &mut String) -> Option<AccessDemands> {
         let mut client = None;
         let mut found = AccessDemands::default();
-        for (index, rule) in self.of(request, decoded) {
+        if decode_path(request.path(), decoded).is_err() {
+            found.undecodable = true;
+            return Some(found);
+        }
+        for (index, rule) in self.of(request, decoded.as_str()) {
             let address = match client {
                 Some(known) => known,
-                None if rule.has_addresses() => *client.insert(request.client()),
-                None => None,
+                None if rule.has_addresses() => *client.insert(RuleClient::of(request)),
+                None => RuleClient::Local,
             };
             match rule.demand(address) {
                 Demand::Nothing => {}
@@ -200,15 +206,13 @@ impl SharedRules {
         self.reserved.as_deref().is_some_and(is_reserved)
     }
 
-    /// Returns the rules for a request, with their indices.
+    /// Returns the rules for a request with a decoded path, with their indices.
     fn of<'a>(
         &'a self,
         request: &'a Request<'_>,
-        decoded: &'a mut String,
+        path: &'a str,
     ) -> impl Iterator<Item = (usize, &'a AccessRule)> {
-        let is_protected = decode_path(request.path(), decoded).is_ok() && !decoded.starts_with(CHALLENGES);
-        let rules = if is_protected { &self.rules[..] } else { &[] };
-        let path = &*decoded;
+        let rules = if path.starts_with(CHALLENGES) { &[] } else { &self.rules[..] };
         rules.iter().enumerate().filter(move |(_, rule)| rule.matches(request.authority(), path))
     }
 }
@@ -224,12 +228,14 @@ impl AccessRule {
         self.allow.is_some() || !self.deny.is_empty()
     }
 
-    /// The requirement of the rule for a request. `None` is a Unix socket whose peer reports no address.
-    fn demand(&self, client: Option<IpAddr>) -> Demand {
-        let within = |networks: &[Network]| {
-            client.is_some_and(|client| networks.iter().any(|network| network.contains(client)))
+    /// The requirement of the rule for a request.
+    fn demand(&self, client: RuleClient) -> Demand {
+        let within = |networks: &[Network]| match client {
+            RuleClient::Address(client) => networks.iter().any(|network| network.contains(client)),
+            RuleClient::Local | RuleClient::Hidden => false,
         };
-        let is_allowed = self.allow.as_deref().is_none_or(within) && !within(&self.deny);
+        let is_denied = within(&self.deny) || client == RuleClient::Hidden && !self.deny.is_empty();
+        let is_allowed = self.allow.as_deref().is_none_or(within) && !is_denied;
         let is_exempt = self.any && is_allowed && self.has_addresses();
         match (self.file, &self.ask) {
             _ if !is_allowed && !self.any => Demand::OtherAddress,
@@ -265,6 +271,26 @@ impl AccessRule {
     }
 }
 
+/// The client of a request, for rules about addresses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RuleClient {
+    Address(IpAddr),
+    /// A Unix socket whose peer reports no address.
+    Local,
+    /// A trusted proxy hides the address: it is in no `allow`, and may be in any `deny`.
+    Hidden,
+}
+
+impl RuleClient {
+    fn of(request: &Request<'_>) -> Self {
+        match request.client() {
+            Some(address) => Self::Address(address),
+            None if request.is_hidden() => Self::Hidden,
+            None => Self::Local,
+        }
+    }
+}
+
 /// The rules, for an explanation.
 pub(crate) struct ExplainedRules {
     shared: Arc<SharedRules>,
@@ -274,7 +300,10 @@ pub(crate) struct ExplainedRules {
 impl Explain for ExplainedRules {
     fn explain(&self, request: &Request<'_>) -> Vec<RuleStep> {
         let mut decoded = String::new();
-        let rules = self.shared.of(request, &mut decoded);
+        if decode_path(request.path(), &mut decoded).is_err() {
+            return vec![RuleStep::new("the path cannot be decoded: 400", None)];
+        }
+        let rules = self.shared.of(request, &decoded);
         let step =
             |rule: &AccessRule| RuleStep::new(rule.described(), self.source.line(&[&rule.place.to_string()]));
         rules.map(|(_, rule)| step(rule)).collect()

@@ -98,7 +98,7 @@ fn stage(files: &Files, text: &str) -> GuardStage {
 
 fn from(address: &str) -> Origin {
     let client: Option<IpAddr> = (!address.is_empty()).then(|| address.parse().expect("an address"));
-    Origin { peer: Peer::Local, client, secure: false, tls: None, local: client.is_none() }
+    Origin { peer: Peer::Local, client, hidden: false, secure: false, tls: None, local: client.is_none() }
 }
 
 fn request(path: &str, fields: &str) -> Vec<u8> {
@@ -138,6 +138,32 @@ fn whole_verdict(stage: &mut GuardStage, request: &[u8], origin: &Origin) -> Gua
 
 fn verdict_from(stage: &mut GuardStage, address: &str) -> String {
     short(&whole_verdict(stage, &request("/", ""), &from(address)))
+}
+
+#[test]
+fn a_client_that_a_proxy_hides_is_in_no_allow_and_in_every_deny() {
+    let files = Files::new();
+    let hidden = Origin { hidden: true, local: false, ..from("") };
+    for (rule, of_hidden, of_socket) in [
+        ("allow = [\"0.0.0.0/0\", \"::/0\"]", DENIED, DENIED),
+        ("deny = [\"10.0.0.66\"]", DENIED, "-"),
+        ("allow = []", DENIED, DENIED),
+    ] {
+        let mut stage = stage(&files, rule);
+        for (origin, expected) in [(&hidden, of_hidden), (&from(""), of_socket)] {
+            assert_eq!(short(&whole_verdict(&mut stage, &request("/", ""), origin)), expected, "{rule}");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_cannot_be_decoded_passes_no_rule() {
+    let files = Files::new();
+    let mut stage = stage(&files, "pattern = \"/a/**\"\nallow = []");
+    for path in ["/a%2Fb", "/%ff", "/a/%zz", "/../a", "/a%00"] {
+        assert_eq!(verdict(&mut stage, path, ""), "400 undecodable_path", "{path}");
+    }
+    assert_eq!(verdict(&mut stage, "/b", ""), "-");
 }
 
 const DENIED: &str = "403 address";
@@ -201,10 +227,9 @@ fn a_rule_applies_to_its_hosts_and_decoded_paths_only() {
         ("/administrator", "-"),
         ("/admin/../open", "-"),
         ("/ADMIN/", "-"),
-        // Every handler rejects these.
-        ("/admin%2Fx", "-"),
-        ("/admin/%zz", "-"),
-        ("/../admin/", "-"),
+        ("/admin%2Fx", "400 undecodable_path"),
+        ("/admin/%zz", "400 undecodable_path"),
+        ("/../admin/", "400 undecodable_path"),
     ] {
         assert_eq!(verdict(&mut stage, path, ""), expected, "{path}");
     }

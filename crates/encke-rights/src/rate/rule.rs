@@ -193,7 +193,7 @@ impl RateRule {
             && (hosts.is_empty() || hosts.iter().any(|host| host.matches(request.authority())))
             && pattern.as_ref().is_none_or(|pattern| {
                 let plainly = pattern.matches_plain(request.path());
-                plainly.unwrap_or_else(|| path.of(request).is_some_and(|path| pattern.matches(path)))
+                plainly.unwrap_or_else(|| path.of(request).is_none_or(|path| pattern.matches(path)))
             })
     }
 
@@ -236,7 +236,7 @@ impl<'a> DecodedPath<'a> {
         Self { buffer, state: None }
     }
 
-    /// The path; `None` if it cannot be decoded: every handler rejects it.
+    /// The path; `None` if it cannot be decoded. Every handler rejects it, and it counts for every rule.
     fn of(&mut self, request: &Request<'_>) -> Option<&str> {
         let Self { buffer, state } = self;
         let is_valid = *state.get_or_insert_with(|| decode_path(request.path(), buffer).is_ok());

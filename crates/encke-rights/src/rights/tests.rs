@@ -81,7 +81,14 @@ impl Asked {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
             Peer::Local => (None, true),
         };
-        let origin = Origin { peer: self.peer, client, secure: self.secure, tls: self.tls.clone(), local };
+        let origin = Origin {
+            peer: self.peer,
+            client,
+            hidden: false,
+            secure: self.secure,
+            tls: self.tls.clone(),
+            local,
+        };
         let now = Now { mono_ns: 0, unix_ns: self.now_s * 1_000_000_000 };
         testing::lend(&bytes, &origin, now, look)
     }

@@ -240,8 +240,19 @@ fn requests_that_are_too_large_are_refused_by_their_size(stand: Stand) {
         client.finish();
         assert_eq!(client.end(), End::Finished, "{}", &request[..60]);
     }
-    let just = format!("GET /{} HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", &large[..8000], &large[..8000]);
+    let just = format!("GET /?{} HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", &large[..8000], &large[..8000]);
     assert_eq!(rig.client().ask(just).status, 200);
+    // No pattern of a rule matches more than 4,096 bytes of a decoded path.
+    for (path, status) in [
+        (large[..4_095].to_owned(), 200),
+        (large[..4_096].to_owned(), 414),
+        ("%61".repeat(4_095), 200),
+        ("%61".repeat(4_096), 414),
+        (format!("{}{}", "a/../".repeat(1_000), &large[..4_095]), 200),
+    ] {
+        let answer = rig.client().ask(format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(answer.status, status, "{} bytes: {}", path.len(), &path[..20]);
+    }
     let body = &large[..1000];
     let just = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{body}");
     assert_eq!(rig.client().ask(just).text(), body);

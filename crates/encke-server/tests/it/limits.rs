@@ -25,6 +25,7 @@ on_every_stand! {
     clients_that_stay_after_the_last_answer_are_ended,
     a_slow_reader_of_the_last_response_receives_it_all,
     clients_that_are_done_and_stay_are_ended,
+    an_idle_client_that_has_not_received_its_response_is_reset,
     a_short_idle_time_holds_beside_long_other_times,
     a_head_that_begins_behind_another_request_has_its_time,
     a_body_has_time_while_nobody_reads_it,
@@ -266,6 +267,20 @@ fn clients_that_are_done_and_stay_are_ended(stand: Stand) {
     for mut client in clients {
         assert_eq!(client.end(), End::Finished);
     }
+}
+
+fn an_idle_client_that_has_not_received_its_response_is_reset(stand: Stand) {
+    // The kernel takes all of it, and the client's window has no room for it.
+    const BYTES: usize = 30_000;
+    let folder = Folder::new().with("file", vec![b'x'; BYTES]);
+    let files = files(&folder);
+    let limit = |policy: &mut ConnLimits| policy.limits.idle_time = ms(100);
+    let rig = stand.serve_by(limit, |server| server.mount("/", files));
+    let mut client = rig.narrow_client();
+    client.send("GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    rig.wait_for_closes(CloseReason::IdleTime, 1);
+    let (rest, end) = client.rest();
+    assert!(rest.len() < BYTES && end == End::Reset, "{} bytes, {end:?}", rest.len());
 }
 
 fn a_short_idle_time_holds_beside_long_other_times(stand: Stand) {

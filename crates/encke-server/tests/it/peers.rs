@@ -20,6 +20,7 @@ on_every_stand! {
 on_two_stands! {
     a_proxy_header_names_the_client,
     a_trusted_proxy_is_believed,
+    a_client_cannot_hide_the_element_of_its_proxy,
     anybody_else_is_not_believed,
     the_other_field_is_not_looked_at,
     a_proxy_at_a_unix_socket_is_believed,
@@ -185,6 +186,26 @@ fn a_trusted_proxy_is_believed(stand: Stand) {
     ] {
         assert_eq!(said(&mut client, fields), expected, "{fields:?}");
     }
+}
+
+/// A proxy appends the client's address to the text that the client has sent.
+fn a_client_cannot_hide_the_element_of_its_proxy(stand: Stand) {
+    let rig = serve_trusting(stand, ForwardingField::XForwardedFor);
+    let mut client = rig.client();
+    for (sent, expected) in
+        [("\"", "203.0.113.9 clear"), ("\", 10.0.0.1", "203.0.113.9 clear"), ("a\\\"", "203.0.113.9 clear")]
+    {
+        let fields = format!("X-Forwarded-For: {sent}, 203.0.113.9\r\n");
+        assert_eq!(said(&mut client, &fields), expected, "{fields}");
+    }
+    assert_eq!(said(&mut client, "X-Forwarded-For: 8.8.8.8, _hidden\r\n"), "nobody clear");
+
+    let rig = serve_trusting(stand, ForwardingField::Forwarded);
+    let ask = |field: &str| rig.client().ask(format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
+    assert_eq!(ask("Forwarded: for=\", for=203.0.113.9").status, 400);
+    assert_eq!(ask("Forwarded: for=\"10.0.0.2\\\", for=203.0.113.9").status, 400);
+    let secure = "Forwarded: for=203.0.113.9\r\nX-Forwarded-Proto: https";
+    assert_eq!(ask(secure).text(), "203.0.113.9 clear", "the client may have sent the other field");
 }
 
 fn anybody_else_is_not_believed(stand: Stand) {

@@ -17,6 +17,9 @@ use crate::stream_facts::TcpFacts;
 /// Several listeners can share an address, and the kernel distributes connections among them (SO_REUSEPORT).
 pub(crate) const SHARES_ADDRESS: bool = true;
 
+/// Whether accepted connections inherit what [`tune`] sets on their listener.
+pub(crate) const INHERITS_TUNING: bool = true;
+
 /// Linux reports a socket without a peer only together with a hang-up (`tcp_poll` in net/ipv4/tcp.c).
 pub(crate) const WRITABLE_MEANS_CONNECTED: bool = true;
 
@@ -100,7 +103,7 @@ pub(crate) fn refuse_new(listener: BorrowedFd<'_>) {
     };
 }
 
-/// Limits the data that the kernel holds for a stream. Unix sockets have neither option and need neither, because their peer is
+/// Limits the data that the kernel holds for a stream, or for the streams that a listener accepts from now on. Unix sockets have neither option and need neither, because their peer is
 /// on this machine.
 pub(crate) fn tune(stream: BorrowedFd<'_>, tuning: Tuning) {
     let unsent = tuning.unsent_bytes as libc::c_int;

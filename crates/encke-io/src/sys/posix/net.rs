@@ -14,6 +14,9 @@ use crate::stream_facts::TcpFacts;
 /// SO_REUSEPORT has another meaning on each system: handles of one listener are used instead.
 pub(crate) const SHARES_ADDRESS: bool = false;
 
+/// Whether accepted connections inherit what [`tune`] sets on their listener.
+pub(crate) const INHERITS_TUNING: bool = false;
+
 /// Whether a writable socket is connected differs between systems.
 pub(crate) const WRITABLE_MEANS_CONNECTED: bool = false;
 

@@ -14,8 +14,8 @@ use crate::files::FileSends;
 use crate::sending::{FileAhead, FlightState};
 use crate::socket::{Address, ListenOptions, Listener};
 pub(crate) use crate::sys::own::net::{
-    SHARES_ADDRESS, WRITABLE_MEANS_CONNECTED, accept, buffered, drops, refuse_new, send_file, share_address,
-    tcp_facts, tune, unacknowledged,
+    INHERITS_TUNING, SHARES_ADDRESS, WRITABLE_MEANS_CONNECTED, accept, buffered, drops, refuse_new,
+    send_file, share_address, tcp_facts, tune, unacknowledged,
 };
 use crate::sys::own::net::{choose_port_late, stream_socket};
 

@@ -41,6 +41,9 @@ pub const HAS_UNIX_SOCKETS: bool = false;
 /// Every worker accepts from the same listener: SO_REUSEADDR would let other programs take the port.
 pub(crate) const SHARES_ADDRESS: bool = false;
 
+/// Whether accepted connections inherit what [`tune`] sets on their listener.
+pub(crate) const INHERITS_TUNING: bool = false;
+
 /// Does nothing: see [`SHARES_ADDRESS`].
 pub(crate) fn share_address(_listener: HandleRef<'_>) -> Result<(), SysError> {
     Ok(())
