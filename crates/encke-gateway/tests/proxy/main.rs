@@ -1,5 +1,6 @@
 //! The gateway from outside: a server with real sockets between clients and applications of the tests.
 
+mod hostile;
 mod responses;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
