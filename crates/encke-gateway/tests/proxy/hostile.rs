@@ -106,6 +106,14 @@ fn content_behind_a_head_response_answers_no_other_request() {
     }
 }
 
+/// A server that trusts the proxies of this machine.
+fn serve_behind(dialect: ForwardingField, app: &App) -> (Running, SocketAddr) {
+    let loopback = Network { address: [127, 0, 0, 1].into(), prefix: 32 };
+    let policy = ConnLimits { trusted_proxies: vec![loopback], dialect, ..ConnLimits::default() };
+    let options = Options { workers: Some(1), policy, ..Options::default() };
+    serve_by(options, &[app.address], |_| {}, &[route("/**", |_| {})])
+}
+
 #[test]
 fn applications_get_no_forwarding_field_of_the_client_where_proxies_write_another() {
     let app = App::start(|call| call.reply("ok"));
@@ -113,10 +121,7 @@ fn applications_get_no_forwarding_field_of_the_client_where_proxies_write_anothe
         (ForwardingField::XForwardedFor, "6.6.6.6, 9.9.9.9, 127.0.0.1", "evil"),
         (ForwardingField::Forwarded, "203.0.113.9, 127.0.0.1", "a"),
     ] {
-        let (running, address) = serve(&[app.address], |_| {});
-        let loopback = Network { address: [127, 0, 0, 1].into(), prefix: 32 };
-        let limits = ConnLimits { trusted_proxies: vec![loopback], dialect, ..ConnLimits::default() };
-        running.reload(limits, None);
+        let (running, address) = serve_behind(dialect, &app);
         ask(
             address,
             "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nForwarded: for=203.0.113.9\r\n\
@@ -129,10 +134,7 @@ fn applications_get_no_forwarding_field_of_the_client_where_proxies_write_anothe
         running.stop();
     }
     // The client's address is a part of another one.
-    let (running, address) = serve(&[app.address], |_| {});
-    let loopback = Network { address: [127, 0, 0, 1].into(), prefix: 32 };
-    let dialect = ForwardingField::Forwarded;
-    running.reload(ConnLimits { trusted_proxies: vec![loopback], dialect, ..ConnLimits::default() }, None);
+    let (running, address) = serve_behind(ForwardingField::Forwarded, &app);
     ask(
         address,
         "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nForwarded: for=1.1.1.1\r\nX-Forwarded-For: 11.1.1.1\r\n\r\n",
