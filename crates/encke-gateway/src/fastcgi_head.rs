@@ -200,6 +200,7 @@ mod tests {
         let origin = Origin {
             peer: Peer::Inet(peer),
             client: Some(IpAddr::from([203, 0, 113, 9])),
+            forwards: false,
             hidden: false,
             secure: true,
             tls: None,

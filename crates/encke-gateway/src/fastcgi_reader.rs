@@ -79,13 +79,16 @@ impl FastCgiReader {
         bytes: &'a [u8],
     ) -> Result<ReadStep<'a>, ResponseFault> {
         self.touched |= !bytes.is_empty();
+        if self.phase == Phase::Idle {
+            // Even a part of a record would shift the records of the next response. An end is reported with its padding, so a reader
+            // that expects no response is between two records.
+            debug_assert!(self.records.is_between(), "no response is expected within a record");
+            return if bytes.is_empty() { Ok(ReadStep::More) } else { Err(ResponseFault::Unasked) };
+        }
         let mut at = 0;
         loop {
             let (piece, used) = self.records.step(&bytes[at..]).map_err(|_| malformed())?;
             at += used;
-            if self.phase == Phase::Idle && piece != RecordPiece::More {
-                return Err(ResponseFault::Unasked);
-            }
             match piece {
                 RecordPiece::More => return Ok(ReadStep::More),
                 RecordPiece::Messages(text) => {
@@ -261,9 +264,13 @@ mod tests {
     fn output_without_a_request_is_a_fault() {
         let whole = [output("A: b\n\n"), end()].concat();
         assert_eq!(
-            every_way(Method::Get, &[whole, output("more")].concat(), false),
+            every_way(Method::Get, &[whole.clone(), output("more")].concat(), false),
             Err(ResponseFault::Unasked)
         );
+        for stray in 1..=8 {
+            let input = [&whole[..], &record(6, b"", 0)[..stray]].concat();
+            assert_eq!(every_way(Method::Get, &input, false), Err(ResponseFault::Unasked), "{stray} bytes");
+        }
     }
 
     #[test]

@@ -593,6 +593,11 @@ impl Handler for GatewayHandler {
         }
     }
 
+    fn crowded(&mut self, key: ExchangeKey) {
+        self.proxy.crowded(key);
+        self.below.crowded(key);
+    }
+
     fn writable(&mut self, key: ExchangeKey) {
         self.proxy.writable(key);
         self.below.writable(key);

@@ -14,6 +14,7 @@ use crate::affinity::TargetWish;
 use crate::app_file::AskedHead;
 use crate::conn_reader::ConnReader;
 use crate::fastcgi_head::{FastCgiPlan, FastCgiWriter};
+use crate::fault::GatewayFault;
 use crate::log_notes::AttemptFacts;
 use crate::queue::Permit;
 use crate::request_head::set_length;
@@ -66,6 +67,13 @@ pub(crate) struct UpstreamConn {
     pub(crate) begun_ns: u64,
     /// Whether receiving is paused, because the client takes the response slowly.
     pub(crate) paused: bool,
+    /// Whether the client has delayed the application: it has ended its side, or received slowly. The application may close such a
+    /// connection.
+    pub(crate) delayed: bool,
+    /// Whether the application may send content that the present response must not have, after its head.
+    pub(crate) may_trail: bool,
+    /// The time until which no further request is sent, in ns of the monotonic clock.
+    pub(crate) rests_until_ns: u64,
     /// Interim responses to the present request.
     pub(crate) interims: u8,
     /// Whether this side has ended, so that the connection carries no further request.
@@ -162,9 +170,21 @@ impl UpstreamConn {
             active_ns: now_ns,
             begun_ns: now_ns,
             paused: false,
+            delayed: false,
+            may_trail: false,
+            rests_until_ns: 0,
             interims: 0,
             shut: false,
         }
+    }
+}
+
+impl UpstreamConn {
+    /// Whether the client may have caused this fault, by a body that it does not complete or a response that it does not receive:
+    /// applications close such connections. It must not count against the target, or clients could eject it.
+    pub(crate) fn is_clients(&self, fault: GatewayFault, body_is_whole: bool) -> bool {
+        let ends = matches!(fault, GatewayFault::Ended | GatewayFault::Truncated | GatewayFault::IdleTime);
+        self.connected && ends && (self.delayed || !body_is_whole)
     }
 }
 

@@ -29,7 +29,7 @@ use crate::proxied_request::{ProxiedRequest, Replacement, UpstreamConn, is_safe,
 use crate::proxy_header::put_proxy_header;
 use crate::queue::Permit;
 use crate::response_coding::EncoderPool;
-use crate::response_head::{VIA, content, response_fields, trailer_fields};
+use crate::response_head::{VIA, content, may_trail, response_fields, trailer_fields};
 use crate::site_rules::dressed;
 use crate::target::UpstreamTarget;
 use crate::upstream::{KeptConns, NamedUpstream};
@@ -44,6 +44,9 @@ const DROPPED_MAX: u64 = 64 * 1024;
 /// A request that must not be repeated is sent on a kept connection only if that was used this recently, in ns: the longer a
 /// connection rests, the more likely the application is just closing it.
 pub(crate) const FRESH_NS: u64 = 1_000_000_000;
+/// Time for which a connection rests if its last response may have content behind its head, in ns. Content that arrives meanwhile
+/// closes it.
+const TRAIL_NS: u64 = 1_000_000_000;
 
 /// The proxy of a worker.
 pub(crate) struct Proxy {
@@ -255,6 +258,9 @@ impl Proxy {
         conn.active_ns = now_ns;
         conn.begun_ns = now_ns;
         conn.interims = 0;
+        conn.delayed = false;
+        conn.may_trail = false;
+        self.context.await_room(key);
         if !request.put_head(&mut buffer, upstream.settings.kept() > 0, &mut self.fastcgi) {
             return self.fail(id, GatewayFault::Request);
         }
@@ -306,12 +312,14 @@ impl Proxy {
             self.take_idle_permit(upstream, target);
         }
         let kept = self.kept.get_mut(upstream)?;
-        let id = kept.last(target)?;
+        let conns = &self.conns;
+        let is_usable = |id: &UpstreamId| conns.get(id).is_some_and(|conn| conn.rests_until_ns <= now_ns);
+        let id = kept.last_of(target, is_usable)?;
         let conn = self.conns.get_mut(&id)?;
         if now_ns.saturating_sub(conn.active_ns) > fresh_ns {
             return None;
         }
-        kept.pop(target);
+        kept.remove(target, id);
         conn.reused = true;
         self.counters.reuses.increment();
         Some(id)
@@ -423,8 +431,10 @@ impl Proxy {
         let permit = conn.permit.take();
         // An application may close a kept connection at any time: this says nothing about its health.
         let is_stale = conn.reused && conn.reader.is_untouched() && fault == GatewayFault::Ended;
-        let counts = !is_stale && fault.is_targets();
-        if counts
+        let body_is_whole = self.requests.get(&key).is_none_or(|request| request.body_is_whole);
+        let is_targets = !is_stale && fault.is_targets();
+        if is_targets
+            && !conn.is_clients(fault, body_is_whole)
             && let Some(upstream) = self.upstreams.get(conn.upstream)
             && let Some(target) = upstream.targets.get(conn.target)
             && target.failed(now_ns, fault)
@@ -439,7 +449,7 @@ impl Proxy {
             return self.replace(key);
         }
         // With a single target, another attempt may find another of its addresses.
-        if counts && (!alone || conn.connected) {
+        if is_targets && (!alone || conn.connected) {
             request.wish.add_tried(conn.target);
         }
         // The application may be closing its other kept connections, too.
@@ -490,7 +500,12 @@ impl Proxy {
                             requests.get_mut(&key).and_then(|request| request.encoder.as_mut())
                     {
                         match encoders.flush(encoder) {
-                            Ok(coded) => write_content(context, (id, key), &mut conn.paused, coded),
+                            Ok(coded) => write_content(
+                                context,
+                                (id, key),
+                                (&mut conn.paused, &mut conn.delayed),
+                                coded,
+                            ),
                             Err(_) => return self.fail(id, GatewayFault::Coding),
                         }
                     }
@@ -519,6 +534,7 @@ impl Proxy {
                             }
                         }
                         status => {
+                            conn.may_trail = may_trail(request.method, view.head);
                             let upstream = upstreams.get(conn.upstream);
                             if let Some(upstream) = upstream
                                 && let Some(target) = upstream.targets.get(conn.target)
@@ -573,11 +589,16 @@ impl Proxy {
                         _ if data.is_empty() => {}
                         Some(ProxiedRequest { encoder: Some(encoder), .. }) => {
                             match encoders.encode(encoder, data) {
-                                Ok(coded) => write_content(context, (id, key), &mut conn.paused, coded),
+                                Ok(coded) => write_content(
+                                    context,
+                                    (id, key),
+                                    (&mut conn.paused, &mut conn.delayed),
+                                    coded,
+                                ),
                                 Err(_) => return self.fail(id, GatewayFault::Coding),
                             }
                         }
-                        _ => write_content(context, (id, key), &mut conn.paused, data),
+                        _ => write_content(context, (id, key), (&mut conn.paused, &mut conn.delayed), data),
                     }
                 }
                 ReadStep::End { keeps, used } => {
@@ -625,7 +646,11 @@ impl Proxy {
         let Some(kept) = self.kept.get_mut(place) else { return };
         if keeps && is_sent && upstream.settings.kept() > 0 {
             let now_ns = self.context.now().mono_ns;
-            if let Some(waiter) = upstream.next_waiter(target, self.waits.inbox(), now_ns) {
+            if let Some(conn) =
+                self.conns.get_mut(&id).filter(|conn| conn.may_trail && conn.reader.http().is_some())
+            {
+                conn.rests_until_ns = now_ns.saturating_add(TRAIL_NS);
+            } else if let Some(waiter) = upstream.next_waiter(target, self.waits.inbox(), now_ns) {
                 return self.pass_on(id, waiter);
             }
             if kept.push(target, id) {
@@ -670,7 +695,6 @@ impl Proxy {
         }
         let request = self.requests.get_mut(&key);
         if let Some(request) = request
-            && request.exchange.is_some()
             && !request.body_is_whole
             && !request.full
         {
@@ -755,6 +779,17 @@ impl Proxy {
         }
     }
 
+    /// The client's connection holds as much as it may: nothing more is read for it.
+    pub(crate) fn crowded(&mut self, key: ExchangeKey) {
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        if let Some(id) = request.conn
+            && let Some(conn) = self.conns.get_mut(&id)
+        {
+            (conn.paused, conn.delayed) = (true, true);
+            self.context.pause(id);
+        }
+    }
+
     pub(crate) fn writable(&mut self, key: ExchangeKey) {
         if let Some(id) = self.requests.get(&key).and_then(|request| request.conn)
             && let Some(conn) = self.conns.get_mut(&id)
@@ -775,7 +810,7 @@ impl Proxy {
             && let Some(id) = request.conn
             && let Some(conn) = self.conns.get_mut(&id)
         {
-            conn.shut = true;
+            (conn.shut, conn.delayed) = (true, true);
             self.context.shutdown(id);
         }
     }
@@ -882,11 +917,11 @@ fn note(
 fn write_content(
     context: &HandlerContext,
     (id, key): (UpstreamId, ExchangeKey),
-    paused: &mut bool,
+    (paused, delayed): (&mut bool, &mut bool),
     content: &[u8],
 ) {
     if !content.is_empty() && context.write(key, content) as u64 >= WAITING_MAX {
-        *paused = true;
+        (*paused, *delayed) = (true, true);
         context.pause(id);
     }
 }

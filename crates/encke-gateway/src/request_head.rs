@@ -65,8 +65,7 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
         out.extend_from_slice(request.authority());
         out.extend_from_slice(b"\r\n");
     }
-    let by_proxy = plan.origin.is_by_proxy();
-    put_fields(out, request, plan, by_proxy);
+    put_fields(out, request, plan, plan.origin.forwards);
     put_forwarded(out, request, plan);
     if plan.via {
         out.extend_from_slice(VIA);
@@ -223,23 +222,20 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPla
     }
     let peer = peer_address(origin);
     let client = origin.client.map(|address| address.to_canonical());
-    let by_proxy = origin.is_by_proxy();
     if !plan.changes.drops(b"x-forwarded-for") {
         out.extend_from_slice(b"X-Forwarded-For: ");
-        if by_proxy {
-            let before = out.len();
+        if origin.forwards {
             for line in request.all(Known::XForwardedFor) {
                 out.extend_from_slice(line);
                 out.extend_from_slice(b", ");
             }
-            // A proxy that uses the field Forwarded may have passed on any text of the client here.
-            let client = client.map(|client| client.to_string()).unwrap_or_default();
-            let is_listed = out[before..].windows(client.len().max(1)).any(|text| text == client.as_bytes());
-            if !is_listed && !client.is_empty() {
-                out.truncate(before);
-                out.extend_from_slice(client.as_bytes());
-                out.extend_from_slice(b", ");
+        } else if origin.is_by_proxy() {
+            // The proxy has named the client in Forwarded, and the list is text of the client.
+            match client {
+                Some(client) => put_address(out, client),
+                None => out.extend_from_slice(b"unknown"),
             }
+            out.extend_from_slice(b", ");
         }
         match peer {
             Some(peer) => put_address(out, peer),
@@ -248,7 +244,7 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPla
         out.extend_from_slice(b"\r\n");
     }
     put_own(out, plan.changes, "X-Forwarded-Proto", scheme(origin).as_bytes());
-    if !by_proxy || request.known(Known::XForwardedHost).is_none() {
+    if !origin.forwards || request.known(Known::XForwardedHost).is_none() {
         put_own(out, plan.changes, "X-Forwarded-Host", request.authority());
     }
 }

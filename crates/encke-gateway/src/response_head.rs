@@ -18,6 +18,12 @@ pub(crate) fn content(method: Method, head: &ResponseHead) -> Body {
     }
 }
 
+/// Whether an application may send content that this response must not have: to HEAD, and with 204 or 304 if its head announces
+/// content. An application that does so by mistake would respond to the next request of the connection with it.
+pub(crate) fn may_trail(method: Method, head: &ResponseHead) -> bool {
+    head.framing(method) == ResponseFraming::None && (method == Method::Head || head.announces_content())
+}
+
 /// Returns the fields of a response for the client, without fields of the connection and fields for this server.
 pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fields {
     let mut fields = Fields::with_capacity(view.bytes.len());

@@ -92,6 +92,8 @@ struct Tunnel {
     /// The time of the last byte, in ns of the monotonic clock.
     active_ns: u64,
     upstream_over: bool,
+    /// Whether nothing is read for the client, whose connection holds as much as it may.
+    crowded: bool,
     /// Whether this side has ended, towards the application and towards the client.
     upstream_shut: bool,
     client_shut: bool,
@@ -122,6 +124,15 @@ struct Handshake {
 enum EarlyEnd {
     Over,
     Failed(GatewayFault),
+}
+
+impl Tunnel {
+    /// Reads from the application again, if the client's connection has room.
+    fn read_on(&self, context: &HandlerContext) {
+        if !self.crowded {
+            context.resume(self.id);
+        }
+    }
 }
 
 impl Handshake {
@@ -303,6 +314,7 @@ impl Tunnels {
                 let next =
                     self.insert(Tunnel { id, permit: Some(permit), handshake: Some(handshake), ..tunnel });
                 slot.set_word(next);
+                slot.await_room();
             }
             Err(_) => Self::refuse(slot, &handshake, fault),
         }
@@ -407,7 +419,7 @@ impl Tunnels {
         handshake.start.counters.tunnels.increment();
         handshake.note(slot);
         context.deadline(tunnel.id, u64::MAX);
-        context.resume(tunnel.id);
+        tunnel.read_on(&context);
         slot.count_response(101);
         slot.put_head(handshake.asked.framing, 101, fields, ContentLength::Upgrade);
         slot.out().extend_from_slice(rest);
@@ -427,7 +439,7 @@ impl Tunnels {
         if early.is_empty() && end.is_none() {
             return;
         }
-        slot.context().resume(tunnel.id);
+        tunnel.read_on(&slot.context());
         self.respond(slot, place, &early);
         // The response may have ended the handshake, and another one may have its place.
         let Some(tunnel) = self.tunnel(place).filter(|tunnel| tunnel.token == slot.token()) else { return };
@@ -480,7 +492,7 @@ impl Tunnels {
         if !slot.is_sending() && !tunnel.waiting.is_empty() {
             slot.push_buffer(std::mem::take(&mut tunnel.waiting));
             slot.settle();
-            context.resume(tunnel.id);
+            tunnel.read_on(&context);
         }
         if !slot.is_sending() && tunnel.upstream_over && !tunnel.client_shut {
             tunnel.client_shut = true;
@@ -565,10 +577,12 @@ impl Resident for Tunnels {
                     rest_ns,
                     active_ns: slot.now().mono_ns,
                     upstream_over: false,
+                    crowded: false,
                     upstream_shut: false,
                     client_shut: false,
                 });
                 slot.set_word(place);
+                slot.await_room();
                 // The application's own limits apply until it has responded.
                 slot.set_deadline(u64::MAX);
             }
@@ -607,6 +621,24 @@ impl Resident for Tunnels {
             // The bytes wait for the response.
             Some(_) => 0,
             None => bytes.len(),
+        }
+    }
+
+    fn crowded(&mut self, slot: &mut Slot<'_>) {
+        let context = slot.context();
+        if let Some(tunnel) = self.tunnel(slot.word()) {
+            tunnel.crowded = true;
+            context.pause(tunnel.id);
+        }
+    }
+
+    fn writable(&mut self, slot: &mut Slot<'_>) {
+        let context = slot.context();
+        if let Some(tunnel) = self.tunnel(slot.word()) {
+            tunnel.crowded = false;
+            if tunnel.waiting.len() < WAITING_MAX {
+                tunnel.read_on(&context);
+            }
         }
     }
 
@@ -677,6 +709,7 @@ impl Resident for Tunnels {
                 tunnel.active_ns = slot.now().mono_ns;
                 if slot.is_sending() || !tunnel.waiting.is_empty() {
                     tunnel.waiting.extend_from_slice(bytes);
+                    slot.charge_waiting(tunnel.waiting.capacity());
                     if tunnel.waiting.len() >= WAITING_MAX {
                         context.pause(id);
                     }

@@ -76,15 +76,18 @@ impl KeptConns {
         self.by_target.get(target)?.back().copied()
     }
 
+    /// The connection to a target that was used last, of those for which `is_usable` holds.
+    pub(crate) fn last_of(
+        &self,
+        target: usize,
+        is_usable: impl Fn(&UpstreamId) -> bool,
+    ) -> Option<UpstreamId> {
+        self.by_target.get(target)?.iter().rev().copied().find(is_usable)
+    }
+
     /// Whether a connection to a target is kept.
     pub(crate) fn has(&self, target: usize) -> bool {
         self.by_target.get(target).is_some_and(|kept| !kept.is_empty())
-    }
-
-    pub(crate) fn pop(&mut self, target: usize) -> Option<UpstreamId> {
-        let popped = self.by_target.get_mut(target)?.pop_back();
-        self.count(popped.is_some(), -1);
-        popped
     }
 
     /// Removes the connection that was not used for the longest time.
@@ -107,7 +110,7 @@ impl KeptConns {
 
     pub(crate) fn remove(&mut self, target: usize, id: UpstreamId) {
         let Some(kept) = self.by_target.get_mut(target) else { return };
-        if let Some(place) = kept.iter().position(|other| *other == id) {
+        if let Some(place) = kept.iter().rposition(|other| *other == id) {
             kept.remove(place);
             self.count(true, -1);
         }

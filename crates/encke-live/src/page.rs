@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 /// players do not.
 pub(crate) fn is_wanted(request: &Request<'_>) -> bool {
     let lines = request.all(Known::Accept);
-    accept::names(lines.clone(), "text/html") && accept::preferred(lines, &["text/html", "application/json"]) == Some(0)
+    accept::names(lines.clone(), "text/html")
+        && accept::preferred(lines, &["text/html", "application/json"]) == Some(0)
 }
 
 /// Returns the page that plays a stream.

@@ -290,8 +290,15 @@ mod tests {
 
     fn socket() -> Box<SocketState<SocketPublisher>> {
         let rights = Rights::new(&AuthSettings::default(), &[], Openness::Loopback).expect("the defaults");
-        let origin =
-            Origin { peer: Peer::Local, client: None, hidden: false, secure: false, tls: None, local: true };
+        let origin = Origin {
+            peer: Peer::Local,
+            client: None,
+            forwards: false,
+            hidden: false,
+            secure: false,
+            tls: None,
+            local: true,
+        };
         let now = Now { mono_ns: 0, unix_ns: 0 };
         let identity = testing::lend(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", &origin, now, |request| {
             let Ok(identity) = rights.identify(request, &mut TokenCache::default()) else {

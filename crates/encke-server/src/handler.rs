@@ -99,7 +99,12 @@ pub trait Handler {
     /// A piece of a request's body, as requested by [`Exchange::read_more`].
     fn body(&mut self, _exchange: ExchangeKey, _piece: Piece<'_>) {}
 
-    /// Fewer than 64 KiB of an open response are queued, after [`HandlerContext::write`] has returned 64 KiB or more.
+    /// The client's connection holds as many unsent bytes as it may (`limits.unsent`): the handler must stop reading content for this
+    /// exchange until [`Handler::writable`]. Called after [`HandlerContext::await_room`].
+    fn crowded(&mut self, _exchange: ExchangeKey) {}
+
+    /// The handler may read content for an exchange again: fewer than 64 KiB of its open response are queued, after
+    /// [`HandlerContext::write`] has returned 64 KiB or more, or the connection has room after [`Handler::crowded`].
     fn writable(&mut self, _exchange: ExchangeKey) {}
 
     /// The client disconnected before its response was complete: before the handler responded, or before it finished an open
@@ -237,6 +242,7 @@ pub(crate) enum Action {
     /// Respond to an exchange with the first reply in [`HandlerRequests`].
     Respond,
     ReadMore(ExchangeKey),
+    AwaitRoom(ExchangeKey),
     Note(ExchangeKey, Box<LogNotes>),
     Reroute(Box<Reroute>),
 }
@@ -414,6 +420,14 @@ impl HandlerContext {
     /// [`Body::Open`](crate::Body::Open) was given.
     pub fn read_more(&self, exchange: ExchangeKey) {
         self.act(Action::ReadMore(exchange));
+    }
+
+    /// Requests [`Handler::crowded`] for an exchange whose response is read from elsewhere, before its first byte is read. An HTTP/2
+    /// connection carries many such exchanges, and its share of `limits.unsent` is for all of them.
+    pub fn await_room(&self, exchange: ExchangeKey) {
+        if exchange.stream != 0 {
+            self.act(Action::AwaitRoom(exchange));
+        }
     }
 
     fn act(&self, action: Action) {

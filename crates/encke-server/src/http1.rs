@@ -730,7 +730,13 @@ impl Core {
     }
 
     /// Pulls from the stream of a response until the output is full or the stream has no data.
-    fn pull(&mut self, token: Token, place: u32) {
+    pub(crate) fn pull(&mut self, token: Token, place: u32) {
+        if is_stream(token) {
+            self.http2.add_source(token);
+            if self.http2.is_held(token) {
+                return;
+            }
+        }
         let Some(record) = self.records.get_mut(place) else { return };
         let Some(ResponseRest::Pull(stream)) = &mut record.stream else { return };
         stream.pending = false;

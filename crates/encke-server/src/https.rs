@@ -68,8 +68,15 @@ mod tests {
     fn asked(head: &str, secure: bool, port: u16) -> Option<(u16, String)> {
         let mut parsed = Head::new();
         parsed.feed(head.as_bytes(), &HeadLimits::default());
-        let origin =
-            Origin { peer: Peer::Local, client: None, hidden: false, secure, tls: None, local: true };
+        let origin = Origin {
+            peer: Peer::Local,
+            client: None,
+            forwards: false,
+            hidden: false,
+            secure,
+            tls: None,
+            local: true,
+        };
         let now = Now { mono_ns: 1, unix_ns: 1 };
         let request = Request {
             head: &parsed,

@@ -28,6 +28,7 @@ use encke_wire::http1;
 
 use crate::close::CloseReason;
 use crate::conn::{LAST, LINGER, SENDING, UPLOADING};
+use crate::conns::is_stream;
 use crate::core::Core;
 use crate::exchange::ExchangeKey;
 use crate::framing::FramingKind;
@@ -59,6 +60,9 @@ impl Core {
             } else if !self.conns[token.index as usize].has(SENDING) {
                 self.fill_open(token, place);
                 self.go_on(token);
+            } else if is_stream(token) {
+                let waiting = self.handler_requests.open().waiting_memory(place);
+                self.http2.charge_waiting(token, waiting);
             }
         }
     }
@@ -145,7 +149,7 @@ impl Core {
                 let left_ns = record.rate_left_ns;
                 self.set_deadline(token, left_ns);
             }
-            if self.handler_requests.open().has_room_again(place) {
+            if self.handler_requests.open().has_room_again(place) && !self.http2.is_held(token) {
                 self.call_handler(handler, key, |handler| handler.writable(key));
             }
         }

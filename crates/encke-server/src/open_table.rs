@@ -143,6 +143,16 @@ impl OpenTable {
         })
     }
 
+    /// Whether the handler waits for room.
+    pub(crate) fn is_crowded(&self, slot: u32) -> bool {
+        self.entries.get(slot as usize).is_some_and(|entry| entry.crowded)
+    }
+
+    /// Memory of the bytes that wait for the end of the send in flight.
+    pub(crate) fn waiting_memory(&self, slot: u32) -> usize {
+        self.entries.get(slot as usize).map_or(0, |entry| entry.buffer.capacity())
+    }
+
     /// Ends the entry of an exchange that is over. Returns its buffer.
     pub(crate) fn close(&mut self, slot: u32) -> Vec<u8> {
         let Some(entry) = self.entries.get_mut(slot as usize) else { return Vec::new() };

@@ -50,6 +50,8 @@ pub struct Origin {
     /// The client's address: the peer's, or the address that a trusted proxy reports. `None` for a Unix socket whose peer
     /// reports none, and if it is hidden.
     pub client: Option<IpAddr>,
+    /// Whether the fields X-Forwarded-… of the request are those of a trusted proxy, not text of the client.
+    pub forwards: bool,
     /// Whether a trusted proxy has reported a client without an address: `unknown`, `_hidden`, or malformed.
     pub hidden: bool,
     /// Whether the request was encrypted, to this server or to a trusted proxy.
@@ -223,7 +225,8 @@ impl<'a> Request<'a> {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
             Peer::Local => (None, true),
         };
-        let mut origin = Origin { peer, client: address, hidden: false, secure, tls: None, local };
+        let mut origin =
+            Origin { peer, client: address, forwards: false, hidden: false, secure, tls: None, local };
         let trusted = |ip| policy.trusted_proxies.iter().any(|network| network.contains(ip));
         // The permissions of a Unix socket admit only trusted peers: a local proxy.
         let proxy = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -245,6 +248,8 @@ impl<'a> Request<'a> {
             ForwardingField::Forwarded => client.proto,
             ForwardingField::XForwardedFor => self.known(Known::XForwardedProto),
         };
+        // A proxy that writes Forwarded passes on the client's X-Forwarded-….
+        origin.forwards = policy.dialect == ForwardingField::XForwardedFor && origin.is_by_proxy();
         origin.secure |= proto.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"));
         origin
     }
@@ -335,8 +340,15 @@ impl Kept {
             Progress::Done { head_bytes } if head_bytes == bytes.len() => {}
             _ => return None,
         }
-        let origin =
-            Origin { peer: Peer::Local, client: None, hidden: false, secure: false, tls: None, local: true };
+        let origin = Origin {
+            peer: Peer::Local,
+            client: None,
+            forwards: false,
+            hidden: false,
+            secure: false,
+            tls: None,
+            local: true,
+        };
         Some(Self {
             head,
             bytes: bytes.into(),

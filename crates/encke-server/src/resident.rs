@@ -69,6 +69,13 @@ pub trait Resident: Any {
     /// All output has been sent.
     fn sent(&mut self, slot: &mut Slot<'_>);
 
+    /// The client's connection holds as many unsent bytes as it may (`limits.unsent`): the resident must stop reading content for this
+    /// slot until [`Resident::writable`]. Called after [`Slot::await_room`].
+    fn crowded(&mut self, _slot: &mut Slot<'_>) {}
+
+    /// The connection has room again.
+    fn writable(&mut self, _slot: &mut Slot<'_>) {}
+
     /// The peer has ended its side of the connection. The engine closes the connection once its last bytes are used, unless
     /// [`Slot::outlast`] was called.
     fn ended(&mut self, _slot: &mut Slot<'_>) {}
@@ -618,6 +625,21 @@ impl Slot<'_> {
         self.conn_mut().deadline_ns = due_ns;
         if due_ns < armed_ns {
             self.core.wheel.arm_earlier(self.token.index, due_ns);
+        }
+    }
+
+    /// Requests [`Resident::crowded`] for a connection whose content is read from elsewhere, if it is a stream of HTTP/2.
+    pub fn await_room(&mut self) {
+        if is_stream(self.token) {
+            self.core.http2.add_source(self.token);
+        }
+    }
+
+    /// Charges the memory of bytes that the resident keeps until the send in flight has ended, in place of those charged before, to
+    /// the connection's share of `limits.unsent`.
+    pub fn charge_waiting(&mut self, bytes: usize) {
+        if is_stream(self.token) {
+            self.core.http2.charge_waiting(self.token, bytes);
         }
     }
 

@@ -160,6 +160,7 @@ impl Core {
                 }
             }
             Action::ReadMore(key) => self.read_more(key),
+            Action::AwaitRoom(key) => self.await_room(key),
             Action::Reroute(reroute) => self.reroute(*reroute),
             Action::Note(key, notes) => self.note(key, &notes),
             Action::Dial(_) => debug_assert!(false, "the worker dials"),

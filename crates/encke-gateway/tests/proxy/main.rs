@@ -1,5 +1,6 @@
 //! The gateway from outside: a server with real sockets between clients and applications of the tests.
 
+mod hostile;
 mod responses;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -146,6 +147,15 @@ fn serve_routes(
     change: impl FnOnce(&mut UpstreamSettings),
     routes: &[RouteSettings],
 ) -> (Running, SocketAddr) {
+    serve_by(Options { workers: Some(1), ..Options::default() }, to, change, routes)
+}
+
+fn serve_by(
+    options: Options,
+    to: &[SocketAddr],
+    change: impl FnOnce(&mut UpstreamSettings),
+    routes: &[RouteSettings],
+) -> (Running, SocketAddr) {
     let to = to.iter().map(|address| format!("http://{address}").parse().expect("a URL")).collect();
     let mut settings = UpstreamSettings { name: "app".into(), to, ..UpstreamSettings::default() };
     change(&mut settings);
@@ -161,8 +171,7 @@ fn serve_routes(
     }];
     let directories = [AppDirectory { directory: "/srv/private".into(), host: SECRET_HOST.to_owned() }];
     let gateway = Gateway::new(Arc::new(files), &sites, &[settings], &directories).expect("valid settings");
-    let server = Server::new(Options { workers: Some(1), ..Options::default() });
-    let running = server
+    let running = Server::new(options)
         .listen("127.0.0.1:0".parse().expect("an address"))
         .mount("/", gateway)
         .start()

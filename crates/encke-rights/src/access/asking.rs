@@ -100,7 +100,7 @@ impl AccessQuestion {
         let scheme: &[u8] = if origin.secure { b"https" } else { b"http" };
         put(&[b"\r\nX-Forwarded-Proto: ", scheme, b"\r\nX-Forwarded-Host: "]);
         // The application of the route gets the same: the proxy's own field, if a trusted one has named the client.
-        let mut by_proxy = request.all(Known::XForwardedHost).filter(|_| origin.is_by_proxy());
+        let mut by_proxy = request.all(Known::XForwardedHost).filter(|_| origin.forwards);
         put(&[by_proxy.next().unwrap_or(request.authority())]);
         by_proxy.for_each(|value| put(&[b", ", value]));
         put(&[b"\r\nX-Forwarded-Uri: "]);

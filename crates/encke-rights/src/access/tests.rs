@@ -98,7 +98,15 @@ fn stage(files: &Files, text: &str) -> GuardStage {
 
 fn from(address: &str) -> Origin {
     let client: Option<IpAddr> = (!address.is_empty()).then(|| address.parse().expect("an address"));
-    Origin { peer: Peer::Local, client, hidden: false, secure: false, tls: None, local: client.is_none() }
+    Origin {
+        peer: Peer::Local,
+        client,
+        forwards: false,
+        hidden: false,
+        secure: false,
+        tls: None,
+        local: client.is_none(),
+    }
 }
 
 fn request(path: &str, fields: &str) -> Vec<u8> {

@@ -84,6 +84,7 @@ impl Asked {
         let origin = Origin {
             peer: self.peer,
             client,
+            forwards: false,
             hidden: false,
             secure: self.secure,
             tls: self.tls.clone(),

@@ -22,6 +22,7 @@
 mod engine;
 mod file_reads;
 mod head;
+mod sources;
 mod stream;
 
 use std::io;
@@ -369,7 +370,11 @@ impl Core {
             for stream in engine.take_crowded() {
                 self.http2.woken.wake(stream);
             }
+            let sources_change = engine.sources.check(&engine.connection.bytes);
             self.http2.touched.push(place);
+            if sources_change {
+                self.check_sources(place);
+            }
         }
         while let Some(engine) = self.http2.engines.get_mut(place) {
             match engine.connection.poll() {
@@ -607,6 +612,7 @@ impl Core {
         let idle_ns = self.now.mono_ns.saturating_add(self.rest_ns);
         if let Some(engine) = self.http2.engines.get_mut(engine_place) {
             engine.streams.retain(|open| *open != place);
+            engine.sources.remove(place);
             engine.connection.watch.forget(id);
             let carrier = &mut self.conns[engine.token.index as usize];
             if engine.streams.is_empty() && !carrier.has(SENDING) {

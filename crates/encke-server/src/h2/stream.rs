@@ -69,7 +69,12 @@ impl Buf for StreamData {
 impl StreamData {
     fn split_to(&mut self, count: usize) -> Self {
         match self {
-            Self::Own(bytes, charge) => Self::Own(bytes.split_to(count), charge.split_to(count)),
+            Self::Own(bytes, charge) => {
+                let front = bytes.split_to(count);
+                // All parts share one buffer, which is held until the last one is sent.
+                let part = if bytes.is_empty() { usize::MAX } else { 0 };
+                Self::Own(front, charge.split_to(part))
+            }
             Self::Shared(bytes, range, charge) => {
                 let front = range.start..range.start + count;
                 range.start = front.end;
@@ -162,6 +167,8 @@ pub(super) struct Http2Stream {
     /// A charge for a small response, from the request until the call of its handler. The next request of a batch arrives
     /// before this response exists.
     expected: Option<Charge>,
+    /// A charge for bytes that wait for the end of the present send.
+    behind: Option<Charge>,
     _open: Charge,
     body: Option<RecvStream>,
     form: BodyForm,
@@ -195,6 +202,7 @@ impl Http2Stream {
             reading_file: None,
             account: Rc::clone(account),
             expected: Some(account.charge(BLOCK_CONTENT_MAX)),
+            behind: None,
             _open: open,
             body,
             form: BodyForm::None,
@@ -249,25 +257,35 @@ impl Http2Stream {
         self.expected = None;
     }
 
-    fn own(&self, bytes: Bytes) -> PendingSend {
-        let charge = self.account.charge(bytes.len());
-        PendingSend::Data(StreamData::Own(bytes, charge))
+    /// Charges the bytes that wait for the end of the present send.
+    pub(super) fn waits(&mut self, bytes: usize) {
+        match &mut self.behind {
+            Some(charge) => charge.set(bytes),
+            None => self.behind = Some(self.account.charge(bytes)),
+        }
+    }
+
+    /// Charges a buffer with its memory, not its length: one that grew holds up to twice as much.
+    fn own(&self, bytes: Vec<u8>) -> PendingSend {
+        let charge = self.account.charge(bytes.capacity());
+        PendingSend::Data(StreamData::Own(bytes.into(), charge))
     }
 
     /// Takes the segments of a send.
     pub(super) fn send(&mut self, mut segments: Vec<Segment>) {
         self.sending = true;
+        self.behind = None;
         for segment in segments.drain(..) {
             match segment {
                 Segment::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => {
                     if !bytes.is_empty() {
-                        let copy = self.own(Bytes::copy_from_slice(&bytes));
+                        let copy = self.own(bytes.clone());
                         self.waiting.push_back(copy);
                     }
                     self.spent.push(Segment::Bytes(bytes));
                 }
                 Segment::Bytes(bytes) => {
-                    let bytes = self.own(bytes.into());
+                    let bytes = self.own(bytes);
                     self.waiting.push_back(bytes);
                 }
                 Segment::Shared(bytes, start) => {
@@ -360,7 +378,7 @@ impl Http2Stream {
         if *len == 0 {
             self.waiting.pop_front();
         }
-        let piece = self.own(piece.into());
+        let piece = self.own(piece);
         self.waiting.push_front(piece);
     }
 

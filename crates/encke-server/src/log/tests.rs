@@ -279,7 +279,15 @@ fn rest(access: &mut Access, address: u32, now: Now, target: &str) -> Box<LogEnt
     let mut head = Head::new();
     head.feed(text.as_bytes(), &HeadLimits::default());
     let client = Some(std::net::Ipv4Addr::from_bits(address).into());
-    let origin = Origin { peer: Peer::Local, client, hidden: false, secure: false, tls: None, local: false };
+    let origin = Origin {
+        peer: Peer::Local,
+        client,
+        forwards: false,
+        hidden: false,
+        secure: false,
+        tls: None,
+        local: false,
+    };
     let request = Request {
         head: &head,
         bytes: text.as_bytes(),
@@ -301,8 +309,15 @@ fn site_line(access: &mut Access, output: LogOutput, status: u16) {
     let text = format!("GET / HTTP/1.1\r\n{BROWSER}\r\n");
     let mut head = Head::new();
     head.feed(text.as_bytes(), &HeadLimits::default());
-    let origin =
-        Origin { peer: Peer::Local, client: None, hidden: false, secure: false, tls: None, local: false };
+    let origin = Origin {
+        peer: Peer::Local,
+        client: None,
+        forwards: false,
+        hidden: false,
+        secure: false,
+        tls: None,
+        local: false,
+    };
     let request = Request {
         head: &head,
         bytes: text.as_bytes(),

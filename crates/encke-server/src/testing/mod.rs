@@ -121,8 +121,15 @@ impl Stage {
     /// # Panics
     /// `bytes` are not exactly one head, or the handler has dropped the exchange or taken it over.
     pub fn call(&mut self, bytes: &[u8], slot: u32) -> Option<Reply> {
-        let origin =
-            Origin { peer: Peer::Local, client: None, hidden: false, secure: false, tls: None, local: true };
+        let origin = Origin {
+            peer: Peer::Local,
+            client: None,
+            forwards: false,
+            hidden: false,
+            secure: false,
+            tls: None,
+            local: true,
+        };
         let key = ExchangeKey { slot, generation: 0, stream: 0 };
         let exchange = Exchange::new(Arc::clone(&self.link), key);
         self.link.call.enter(key.word());

@@ -92,6 +92,11 @@ impl Account {
         if self.used.get() == 0 { share.max(self.budget.least) } else { share }
     }
 
+    /// Whether the connection holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.used.get() == 0
+    }
+
     /// Charges an amount to the account, whether or not there is room.
     pub fn charge(self: &Rc<Self>, amount: usize) -> Charge {
         self.take(amount);

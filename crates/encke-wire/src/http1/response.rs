@@ -115,6 +115,12 @@ impl ResponseHead {
         }
     }
 
+    /// Whether the head announces content, also where the response has none.
+    #[must_use]
+    pub const fn announces_content(&self) -> bool {
+        !matches!(self.announced, Announced::Nothing | Announced::Length(0))
+    }
+
     /// Whether the server keeps the connection open after this response, according to its head. A body that ends with the
     /// connection ([`ResponseFraming::Close`]) rules this out in any case.
     #[must_use]

@@ -37,7 +37,15 @@ fn line_of(
     let mut parsed = Head::new();
     parsed.feed(head, &HeadLimits::default());
     let client = Some("203.0.113.9".parse().expect("an address"));
-    let origin = Origin { peer: Peer::Local, client, hidden: false, secure: false, tls, local: false };
+    let origin = Origin {
+        peer: Peer::Local,
+        client,
+        forwards: false,
+        hidden: false,
+        secure: false,
+        tls,
+        local: false,
+    };
     let request = Request {
         head: &parsed,
         bytes: head,
