@@ -103,19 +103,19 @@ def shut_windows_of_an_application(rig: AttackRig, connections: int, request) ->
 
 @attack()
 def shut_windows_of_an_application_hold_little_memory(rig: AttackRig) -> str:
-    """20 connections request 1 MiB of an application 128 times, with a window of 0: memory grows by less than 64 MiB and 8 KiB a
+    """10 connections request 1 MiB of an application 128 times, with a window of 0: memory grows by less than 64 MiB and 8 KiB a
     stream.
 
     A file and channels must be served meanwhile."""
-    return shut_windows_of_an_application(rig, 20, lambda stream: get(stream, "/app/"))
+    return shut_windows_of_an_application(rig, 10, lambda stream: get(stream, "/app/"))
 
 
 @attack()
 def shut_windows_of_tunnels_hold_little_memory(rig: AttackRig) -> str:
-    """20 connections open 128 WebSockets to an application that sends 1 MiB, with a window of 0: memory grows by less than 64 MiB and
+    """10 connections open 128 WebSockets to an application that sends 1 MiB, with a window of 0: memory grows by less than 64 MiB and
     8 KiB a stream.
 
     A file and channels must be served meanwhile."""
     fields = {":protocol": "websocket", "sec-websocket-version": "13"}
     return shut_windows_of_an_application(
-        rig, 20, lambda stream: frame(HEADERS, END_HEADERS, stream, head("/app/", b"CONNECT", fields)))
+        rig, 10, lambda stream: frame(HEADERS, END_HEADERS, stream, head("/app/", b"CONNECT", fields)))
