@@ -33,7 +33,7 @@ enum CompressionEntry {
 
 /// The outcome of a compression.
 #[derive(Debug)]
-pub(super) enum Compression {
+pub(super) enum CompressionOutcome {
     Made(Arc<[u8]>),
     /// The compressed bytes are not much fewer.
     Futile,
@@ -66,7 +66,7 @@ impl CompressionCache {
         source: CompressionKey,
         content: Content,
         len: u64,
-    ) -> Result<Compression, CompressionError> {
+    ) -> Result<CompressionOutcome, CompressionError> {
         let turn = match self.begin(source) {
             Ok(turn) => turn,
             Err(known) => return Ok(known),
@@ -84,24 +84,24 @@ impl CompressionCache {
         };
         let made = ContentEncoder::encode_whole(turn.key.coding, &plain)?;
         if made.len() + plain.len() / GAIN_PART >= plain.len() {
-            return Ok(Compression::Futile);
+            return Ok(CompressionOutcome::Futile);
         }
         let made: Arc<[u8]> = made.into();
         self.lock().insert(turn.key.clone(), CompressionEntry::Made(Arc::downgrade(&made)));
-        Ok(Compression::Made(made))
+        Ok(CompressionOutcome::Made(made))
     }
 
     /// Begins the compression of a state.
     ///
     /// # Errors
     /// There is nothing to do: the result is known, or another thread is at it.
-    fn begin(&self, key: CompressionKey) -> Result<CompressionTurn<'_>, Compression> {
+    fn begin(&self, key: CompressionKey) -> Result<CompressionTurn<'_>, CompressionOutcome> {
         let mut entries = self.lock();
         match entries.get(&key) {
-            Some(CompressionEntry::InProgress) => return Err(Compression::InProgress),
+            Some(CompressionEntry::InProgress) => return Err(CompressionOutcome::InProgress),
             Some(CompressionEntry::Made(made)) => {
                 if let Some(made) = made.upgrade() {
-                    return Err(Compression::Made(made));
+                    return Err(CompressionOutcome::Made(made));
                 }
             }
             None => {}
@@ -131,9 +131,9 @@ mod tests {
     use std::io::Read;
     use std::sync::Barrier;
 
-    fn bytes(compression: Compression) -> Arc<[u8]> {
+    fn bytes(compression: CompressionOutcome) -> Arc<[u8]> {
         match compression {
-            Compression::Made(made) => made,
+            CompressionOutcome::Made(made) => made,
             other => panic!("{other:?}"),
         }
     }
@@ -189,16 +189,16 @@ mod tests {
             let len = text.len() as u64;
             press.compressed(source(Coding::Gzip), Content::Memory(text.clone()), len).expect("compressed")
         };
-        let all: Vec<Compression> = std::thread::scope(|scope| {
+        let all: Vec<CompressionOutcome> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(compress)).collect();
             threads.into_iter().map(|thread| thread.join().expect("it ends")).collect()
         });
         let made: Vec<_> = all
             .iter()
-            .filter_map(|one| if let Compression::Made(made) = one { Some(made) } else { None })
+            .filter_map(|one| if let CompressionOutcome::Made(made) = one { Some(made) } else { None })
             .collect();
         assert!(made.iter().all(|one| Arc::ptr_eq(one, made[0])), "compressed {} times", made.len());
-        assert!(!all.iter().any(|one| matches!(one, Compression::Futile)));
+        assert!(!all.iter().any(|one| matches!(one, CompressionOutcome::Futile)));
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         let noise: Vec<u8> = noise.take(5_000).collect();
         let press = CompressionCache::default();
         let tried = press.compressed(source(Coding::Gzip), Content::Memory(noise), 5_000).expect("tried");
-        assert!(matches!(tried, Compression::Futile));
+        assert!(matches!(tried, CompressionOutcome::Futile));
         // A compression without a result is no longer in progress.
         let text = Content::Memory(vec![b'a'; 5_000]);
         bytes(press.compressed(source(Coding::Gzip), text, 5_000).expect("compressed"));

@@ -31,7 +31,7 @@ use encke_wire::method::Method;
 use encke_wire::target::{decode_path, encode_path};
 
 use super::Shared;
-use super::compression_cache::{Compression, CompressionKey};
+use super::compression_cache::{CompressionKey, CompressionOutcome};
 use super::error::CompressionError;
 use super::file_cache::{self, CacheCost, FileCache, SlotKey};
 use super::find::{Absence, Content, LookupResult, LookupTarget, SiteRoot};
@@ -679,12 +679,13 @@ impl FileHandler {
     fn compressed(&mut self, key: SlotKey, coding: Coding, done: Option<Done>) {
         // The key identifies the compressed state of the file: a later look-up has another key.
         let Some(Resource::Page(page)) = self.cache.at(key).map(|resource| &**resource) else { return };
-        let result = done.and_then(|done| done.downcast::<Result<Compression, CompressionError>>().ok());
+        let result =
+            done.and_then(|done| done.downcast::<Result<CompressionOutcome, CompressionError>>().ok());
         let page = match result.map(|result| *result) {
             // The pool was busy, or another worker is compressing the file: the next request tries again.
-            None | Some(Ok(Compression::InProgress)) => return,
-            Some(Ok(Compression::Made(made))) => page.with_coded(coding, Some(made)),
-            Some(Ok(Compression::Futile) | Err(_)) => page.with_coded(coding, None),
+            None | Some(Ok(CompressionOutcome::InProgress)) => return,
+            Some(Ok(CompressionOutcome::Made(made))) => page.with_coded(coding, Some(made)),
+            Some(Ok(CompressionOutcome::Futile) | Err(_)) => page.with_coded(coding, None),
         };
         self.cache.replace(key, Rc::new(Resource::Page(page)));
         while let Some(over) = self.cache.next_made() {
