@@ -11,7 +11,7 @@ PASSWORD = "secret"
 
 
 def users(*names: str, role: str = "admin") -> dict:
-    """The section of a console with these users, who have one password."""
+    """The section of a console with these users and one password."""
     return {"console": {"user": [{"name": name, "password": HASH, "role": role} for name in names]}}
 
 
@@ -46,7 +46,7 @@ def requests_of_removed_admins_do_nothing(rig: AttackRig) -> str:
     """An administrator holds back the body of a request for a one-time token, of a change of the log level, and of one of the
     settings. The user is removed, then the bytes arrive.
 
-    Each request gets a 401 and changes nothing; those of another administrator work."""
+    Each request gets a 401 and changes nothing; the request of another administrator succeeds."""
     server = rig.server(users("ann", "ben"))
     ann, ben = logged_in(server, "ann"), logged_in(server, "ben")
     level = json.dumps({"level": "debug"}).encode()

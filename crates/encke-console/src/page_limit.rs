@@ -9,7 +9,7 @@ use crate::settings::ConsoleRole;
 pub(crate) const PAGES_MAX: usize = 64;
 const USER_PAGES_MAX: usize = 24;
 const VIEWER_PAGES_MAX: usize = 48;
-/// Maximum number of views of the log that users with the role `view` have, half of those that the server allows.
+/// Maximum number of views of the log of all users with the role `view`: half of the server's limit.
 const VIEWER_LOGS_MAX: usize = 8;
 
 /// The share of a page in the limits.
@@ -17,7 +17,7 @@ const VIEWER_LOGS_MAX: usize = 8;
 pub(crate) struct PageShare {
     pub(crate) user: Arc<str>,
     pub(crate) role: ConsoleRole,
-    /// Its views of the log.
+    /// Number of views of the log.
     pub(crate) logs: usize,
 }
 

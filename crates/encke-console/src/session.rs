@@ -206,7 +206,7 @@ impl ConsoleSessions {
         Self { limits: Mutex::new(limits), state: Mutex::new(state) }
     }
 
-    /// Replaces the users, and the limits of later sessions and attempts. Sessions and one-time tokens end if their user is gone, or
+    /// Replaces the users, and the limits of later sessions and attempts. Sessions and one-time tokens end if their user is removed, or
     /// has another role, password or certificate.
     pub(crate) fn set_users(&self, users: ConsoleUsers, limits: SessionLimits) {
         *lock(&self.limits) = limits;

@@ -36,7 +36,7 @@ pub(crate) struct ConsoleShared {
     pub(crate) audit: Arc<Audit>,
     pub(crate) history: Mutex<History>,
     pub(crate) ticker: Arc<Ticker>,
-    /// Settings, by user: those who may only look must not delay changes.
+    /// Settings, by user: viewers must not delay changes.
     pub(crate) thread: ConsoleThread<Arc<str>>,
     /// Passwords, by address, so that a log-in never waits for settings, nor they for it.
     pub(crate) passwords: ConsoleThread<Option<IpAddr>>,

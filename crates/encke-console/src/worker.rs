@@ -16,7 +16,7 @@ use encke_io::lock;
 use encke_rights::Turns;
 use encke_settings::{Level, notice};
 
-/// Maximum number of waiting jobs, and of those of one client. A job takes up to half a second.
+/// Maximum number of waiting jobs, and of waiting jobs of one client. A job takes up to half a second.
 const JOBS_MAX: usize = 64;
 const JOBS_PER_CLIENT_MAX: usize = 16;
 
@@ -37,7 +37,7 @@ struct ConsoleQueueState<C> {
 
 type ConsoleJob = Box<dyn FnOnce(JobFate) + Send>;
 
-/// What becomes of a job.
+/// The outcome of queueing a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JobFate {
     /// The job runs, on the thread of the queue.

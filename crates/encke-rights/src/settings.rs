@@ -42,7 +42,7 @@ pub struct AuthSettings {
     pub cookie: Option<String>,
     /// URL of your application that decides when neither a token nor `anonymous` allows a request: `http://`, `https://`, or
     /// `http://unix:PATH:/may` for a Unix socket. Encke sends a GET with the request's Authorization and Cookie,
-    /// `X-Encke-Action` and `X-Encke-Channel`, and the name in a client's certificate as `X-Encke-Certificate`. 2xx allows,
+    /// `X-Encke-Action` (`subscribe`, `publish` or `manage`, which deletes messages) and `X-Encke-Channel`, and the name in a client's certificate as `X-Encke-Certificate`. 2xx allows,
     /// 401 and 403 deny; any other status, and no response within `ask_time`, is a 503. Encke caches a response for the
     /// `max-age` of its `Cache-Control`, at most an hour.
     pub ask: Option<AskUrl>,

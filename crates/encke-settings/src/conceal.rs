@@ -5,8 +5,8 @@
 //!                                                              │
 //!  text for the console or standard error ─────────────► conceal ─► text with ••• in their place
 //! ```
-//! - A known secret is concealed wherever it is in a text, whoever wrote it: an error that names a URL, or an application that
-//!   prints its environment. Secrets below [`SECRET_BYTES_MIN`] are not, because they would also be parts of other words.
+//! - A known secret is concealed in every text, such as an error with a URL, or the output of an application that prints its
+//!   environment. Secrets below [`SECRET_BYTES_MIN`] are not, because they would also be parts of other words.
 //! - User information of URLs and values with a name like `token=` are concealed even if they are not known.
 
 use std::borrow::Cow;

@@ -283,14 +283,14 @@ impl Guard for AccessGuard {
             return GuardOutcome::Refuse(self.challenge(first));
         };
         let rules = passwords;
-        let client = request.client().map(household);
         match self.advance(CredentialAttempt { credentials, rules, confirmed: 0, questions, passage }) {
             AccessProgress::Confirmed(work) => self.ask(work, call),
             AccessProgress::Refused(reply) => GuardOutcome::Refuse(reply),
-            AccessProgress::Unknown(_, digest) if self.is_full(client, &digest) => {
-                GuardOutcome::Refuse(self.busy())
-            }
             AccessProgress::Unknown(attempt, digest) => {
+                let client = request.client().map(household);
+                if self.is_full(client, &digest) {
+                    return GuardOutcome::Refuse(self.busy());
+                }
                 let (hold, ticket) = call.hold();
                 self.wait(hold.key(), AccessWaiter { attempt, client, ticket, digest });
                 self.start_next();

@@ -463,7 +463,7 @@ fn an_address_that_guesses_passwords_delays_another_one_by_one_hash() {
     let mut stage = stage(&files, "passwords = \"users\"");
     for number in 0..300 {
         let guess = request("/", &basic("ann", &format!("guess {number}")));
-        // Of an IPv6 network all addresses are one.
+        // All addresses of an IPv6 network count as one client.
         let _held = stage.check(&guess, &from(&format!("2001:db8::{number:x}")));
     }
     let right = request("/", &basic("ann", "secret"));

@@ -513,7 +513,7 @@ fn idle_connections_of_the_admin_listener_make_no_room(stand: Stand) {
     let server = Server::new(options).listen(any_port()).mount("/", hello).admin(admin);
     let mounts = |_: &Arc<ServerStatus>| Ok(vec![("/".to_owned(), Arc::new(hello) as Arc<dyn Mount>)]);
     let rig = Rig::of(server.start_with(mounts).expect("free ports"));
-    // They are the first to time out.
+    // The operators' connections would time out first.
     let mut operators: Vec<Client> = (0..8).map(|_| Client::connect(&address)).collect();
     for operator in &mut operators {
         assert_eq!(operator.get("/").status, 200);

@@ -373,7 +373,7 @@ fn a_watcher_never_restores_rules_that_a_reload_has_replaced() {
     let open = folder.settings(&authority);
     let client_ca = Some(folder.write("ca.pem", &authority.0.pem()));
     let presented = identity(&open);
-    // What the watcher has read before a reload requires certificates, it presents afterwards.
+    // The watcher reads the files, a reload requires certificates, then the watcher presents its result.
     let read_before = identity(&open);
     presented.renew(&identity(&TlsSettings { client_ca, ..open }));
     presented.refresh(&read_before);
