@@ -11,6 +11,7 @@ use encke_io::process::{
     PASSED_DESCRIPTOR, PASSES_SOCKETS, SystemUser, is_batch_file, is_same_variable, may_execute,
     program_names,
 };
+use encke_settings::secret_variables;
 
 use crate::settings::AppSettings;
 use crate::slot::SlotTimes;
@@ -211,9 +212,12 @@ impl AppPlan {
         self.settings.run.iter().map(|text| filled(text, address).into()).collect()
     }
 
-    /// The environment: that of this process, without variables that concern only itself, then the socket's, then the settings'.
+    /// The environment: that of this process, without variables that concern only itself or contain its secrets, then the socket's,
+    /// then the settings'.
     pub(crate) fn environment(&self, address: SocketAddr) -> Vec<(OsString, OsString)> {
-        let own = std::env::vars_os().filter(|(name, _)| !is_own(name));
+        let secret = secret_variables();
+        let is_secret = |name: &OsStr| secret.iter().any(|other| is_same_variable(name, OsStr::new(other)));
+        let own = std::env::vars_os().filter(|(name, _)| !is_own(name) && !is_secret(name));
         let mut variables: BTreeMap<OsString, OsString> = own.collect();
         let mut set = |name: &str, value: String| {
             variables.retain(|other, _| !is_same_variable(other, OsStr::new(name)));
@@ -342,6 +346,24 @@ mod tests {
         let variables = plan.environment(address);
         assert_eq!(value(&variables, "PORT").as_deref(), Some("4711"));
         assert_eq!(value(&variables, "LISTEN_FDS"), None, "the program listens itself");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn variables_with_secrets_of_the_settings_are_not_inherited() {
+        // Variables that cargo(1) sets for each test. Settings of any section may name one.
+        let (name, other) = ("CARGO_PKG_AUTHORS", "CARGO_PKG_NAME");
+        let address: SocketAddr = "127.0.0.1:4711".parse().expect("an address");
+        let mut settings = settings(&["sh"]);
+        let plan = AppPlan::find(&settings).expect("every system has a shell");
+        assert!(value(&plan.environment(address), name).is_some());
+        let text = format!("{{\"env\": {name:?}}}");
+        let _named: encke_settings::Secret = serde_json::from_str(&text).expect("a secret");
+        assert_eq!(value(&plan.environment(address), name), None);
+        assert!(value(&plan.environment(address), other).is_some());
+        settings.env.insert(name.into(), "own".into());
+        let plan = AppPlan::find(&settings).expect("every system has a shell");
+        assert_eq!(value(&plan.environment(address), name).as_deref(), Some("own"));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub use network::Network;
 pub use notice::Level;
 pub use problem::{Problem, ProblemRange, Problems, meant};
 pub use quantity::{ByteRate, ByteSize, OrOff, Period};
-pub use secret::{Secret, SecretError};
+pub use secret::{Secret, SecretError, secret_variables};
 pub use section::{Contradiction, Section};
 pub use source::{SourceLine, SourceMap};
 pub use target_url::{TargetScheme, TargetUrl, is_app_name};

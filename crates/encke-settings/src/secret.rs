@@ -1,7 +1,9 @@
 //! Secrets: written in place, or better in a file or an environment variable; masked wherever they are shown.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::{fmt, io};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -42,6 +44,22 @@ impl Secret {
         conceal::remember(&text);
         Ok(text)
     }
+}
+
+/// Variables of the environment that settings have named, in any section, since the start.
+static VARIABLES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+fn note_variable(name: &str) {
+    let mut variables = VARIABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    if !variables.contains(name) {
+        variables.insert(name.to_owned());
+    }
+}
+
+/// The variables of the environment from which secrets of the settings are read, also of earlier settings: they are in the
+/// environment until the end. Other programs must not inherit them.
+pub fn secret_variables() -> Vec<String> {
+    VARIABLES.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
 }
 
 /// Why a secret cannot be read. The origin is always this machine: its settings, files or environment.
@@ -125,7 +143,10 @@ impl<'de> Deserialize<'de> for Secret {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Secret, A::Error> {
                 Ok(match SecretSource::deserialize(value::MapAccessDeserializer::new(map))? {
                     SecretSource::File(path) => Secret::File(path),
-                    SecretSource::Env(name) => Secret::Env(name),
+                    SecretSource::Env(name) => {
+                        note_variable(&name);
+                        Secret::Env(name)
+                    }
                 })
             }
         }

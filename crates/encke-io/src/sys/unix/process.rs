@@ -299,6 +299,7 @@ impl Process {
                 break;
             }
         }
+        keep_ended();
         let (output, input) = io::pipe()?;
         let mut command = Command::new(plan.program);
         command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
@@ -324,6 +325,10 @@ impl Process {
         // The process stays in the table, so that its number, and that of its group, belong to no other one.
         while let Err(error) = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             if error != rustix::io::Errno::INTR {
+                // Somebody else has removed the process from the table, such as a library of this program: from now on its number
+                // may be that of another process or group.
+                lock(&STARTED).retain(|other| *other != self.pid);
+                lock(&self.child).take();
                 return Err(error.into());
             }
         }
@@ -349,6 +354,24 @@ impl Process {
             let _ = kill_process_group(self.pid, rustix::process::Signal::KILL);
             // The process may have left its group.
             let _ = kill_process(self.pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// Keeps the processes that have ended until they are awaited. A parent may have started this program with SIGCHLD ignored: then the
+/// system removes them at once, and their numbers may be those of other processes while they are still signalled.
+fn keep_ended() {
+    // SAFETY: a zeroed action is valid, and the call writes the present one. Its function stays, or becomes the default.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        if libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut action) != 0 {
+            return;
+        }
+        let is_ignored = action.sa_sigaction == libc::SIG_IGN;
+        if is_ignored || action.sa_flags & libc::SA_NOCLDWAIT != 0 {
+            action.sa_sigaction = if is_ignored { libc::SIG_DFL } else { action.sa_sigaction };
+            action.sa_flags &= !libc::SA_NOCLDWAIT;
+            libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut());
         }
     }
 }
@@ -455,6 +478,20 @@ mod tests {
         assert_eq!(output(pipe), "ready\n");
         process.signal(StopSignal::Terminate);
         process.kill();
+    }
+
+    #[test]
+    fn a_process_that_was_removed_from_the_table_gets_no_signal() {
+        let arguments = script("exit 0");
+        let (process, pipe) = Process::start(&sh(&arguments, Path::new("/"))).expect("started");
+        output(pipe);
+        // Another part of the program awaits it, as with SIGCHLD ignored the system does.
+        let pid = libc::pid_t::from(process.pid());
+        // SAFETY: the call writes no status.
+        assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
+        assert!(process.wait().is_err());
+        assert!(lock(&process.child).is_none(), "no signal is sent to its number");
+        assert!(!lock(&STARTED).contains(&process.pid));
     }
 
     #[test]
