@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use encke_io::Now;
-use encke_server::{Body, Exchange, ExchangeKey, Fields, GuardResults, Origin, Piece, Reply, UpstreamId};
+use encke_server::{
+    Body, Exchange, ExchangeKey, Fields, GuardResults, HandlerContext, Origin, Piece, Reply, UpstreamId,
+};
 use encke_wire::coding::AcceptEncoding;
 use encke_wire::fastcgi::{put_body, put_body_end};
 use encke_wire::field::Known;
@@ -435,4 +437,34 @@ pub(crate) fn put_piece(out: &mut Vec<u8>, form: PieceForm, piece: Piece<'_>) {
 /// Whether a method changes nothing at the application (RFC 9110 §9.2.1).
 pub(crate) const fn is_safe(method: Method) -> bool {
     matches!(method, Method::Get | Method::Head | Method::Options)
+}
+
+/// Bytes that may wait on one side before the other side is no longer read.
+pub(crate) const WAITING_MAX: u64 = 64 * 1024;
+
+/// Adds the facts of a request's last attempt to its line in the log.
+pub(crate) fn note(
+    context: &HandlerContext,
+    upstreams: &[Arc<NamedUpstream>],
+    request: &ProxiedRequest,
+    key: ExchangeKey,
+) {
+    if context.takes_notes()
+        && let Some(upstream) = upstreams.get(request.upstream)
+    {
+        context.note(key, request.facts.notes(upstream));
+    }
+}
+
+/// Writes content for the client. Pauses the connection if the client takes it slowly.
+pub(crate) fn write_content(
+    context: &HandlerContext,
+    (id, key): (UpstreamId, ExchangeKey),
+    (paused, delayed): (&mut bool, &mut bool),
+    content: &[u8],
+) {
+    if !content.is_empty() && context.write(key, content) as u64 >= WAITING_MAX {
+        (*paused, *delayed) = (true, true);
+        context.pause(id);
+    }
 }

@@ -25,18 +25,18 @@ use crate::fastcgi_head::FastCgiWriter;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_messages, report_return};
 use crate::id_map::IdMap;
-use crate::proxied_request::{ProxiedRequest, Replacement, UpstreamConn, is_safe, put_piece};
+use crate::proxied_request::{
+    ProxiedRequest, Replacement, UpstreamConn, WAITING_MAX, is_safe, note, put_piece, write_content,
+};
 use crate::proxy_header::put_proxy_header;
 use crate::queue::Permit;
 use crate::response_coding::EncoderPool;
-use crate::response_head::{VIA, content, may_trail, response_fields, trailer_fields};
+use crate::response_head::{TRAIL_NS, VIA, content, may_trail, response_fields, trailer_fields};
 use crate::site_rules::dressed;
 use crate::target::UpstreamTarget;
 use crate::upstream::{KeptConns, NamedUpstream};
 use crate::waiting::{ProxyWaits, retry_after};
 
-/// Bytes that may wait on one side before the other side is no longer read.
-const WAITING_MAX: u64 = 64 * 1024;
 /// Interim responses (1xx) to one request. Applications send a few; each is a message to the worker.
 const INTERIMS_MAX: u8 = 16;
 /// Bytes of a replaced response that are read, so that the connection can be kept. After that it is closed.
@@ -44,9 +44,6 @@ const DROPPED_MAX: u64 = 64 * 1024;
 /// A request that must not be repeated is sent on a kept connection only if that was used this recently, in ns: the longer a
 /// connection rests, the more likely the application is just closing it.
 pub(crate) const FRESH_NS: u64 = 1_000_000_000;
-/// Time for which a connection rests if its last response may have content behind its head, in ns. Content that arrives meanwhile
-/// closes it.
-const TRAIL_NS: u64 = 1_000_000_000;
 
 /// The proxy of a worker.
 pub(crate) struct Proxy {
@@ -896,33 +893,6 @@ impl Proxy {
             }
             _ => {}
         }
-    }
-}
-
-/// Adds the facts of a request's last attempt to its line in the log.
-fn note(
-    context: &HandlerContext,
-    upstreams: &[Arc<NamedUpstream>],
-    request: &ProxiedRequest,
-    key: ExchangeKey,
-) {
-    if context.takes_notes()
-        && let Some(upstream) = upstreams.get(request.upstream)
-    {
-        context.note(key, request.facts.notes(upstream));
-    }
-}
-
-/// Writes content for the client. Pauses the connection if the client takes it slowly.
-fn write_content(
-    context: &HandlerContext,
-    (id, key): (UpstreamId, ExchangeKey),
-    (paused, delayed): (&mut bool, &mut bool),
-    content: &[u8],
-) {
-    if !content.is_empty() && context.write(key, content) as u64 >= WAITING_MAX {
-        (*paused, *delayed) = (true, true);
-        context.pause(id);
     }
 }
 

@@ -8,6 +8,10 @@ use encke_wire::method::Method;
 use crate::field_changes::FieldChanges;
 use crate::response_coding::is_digest;
 
+/// Time for which a connection rests if its last response may have content behind its head, in ns. Content that arrives meanwhile
+/// closes it.
+pub(crate) const TRAIL_NS: u64 = 1_000_000_000;
+
 /// The content of the response for the client.
 pub(crate) fn content(method: Method, head: &ResponseHead) -> Body {
     // The length in a response to HEAD is that of the content which GET would get. The worker sends none.

@@ -1282,20 +1282,6 @@ impl Core {
         }
     }
 
-    /// Responds with 408 to a request that did not arrive in time.
-    fn time_out(&mut self, token: Token, reason: CloseReason) {
-        let conn = &mut self.conns[token.index as usize];
-        conn.phase = ConnPhase::Open;
-        conn.reason = reason;
-        conn.flags |= LINGER;
-        self.metrics.refused(reason.name());
-        let (_, content) = self.put_reply(token, Asked::unread(token), true, Reply::error(408));
-        let entry = self.begin_refused_entry(token);
-        self.end_entry(entry, 408, content, self.now.mono_ns, reason.cause());
-        self.next_request(token);
-        self.settle(token);
-    }
-
     /// Begins a new rate window for the body of a request.
     pub(crate) fn begin_rate_window(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get_mut(place) else { return };

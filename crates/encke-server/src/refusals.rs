@@ -1,6 +1,7 @@
 //! Refusals of the engine: requests that reach no handler, or whose handler cannot respond to them. Each has a reason, which the
 //! log has, and under which it is counted.
 
+use encke_io::Token;
 use encke_settings::ByteSize;
 use encke_wire::field::Known;
 use encke_wire::forwarded::{ForwardingField, is_unclosed};
@@ -9,9 +10,12 @@ use encke_wire::method::Method;
 use encke_wire::path_pattern::PATH_BYTES_MAX;
 use encke_wire::target::decode_path;
 
+use crate::close::CloseReason;
+use crate::conn::{ConnPhase, LINGER};
 use crate::core::Core;
 use crate::https;
 use crate::log;
+use crate::record::Asked;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -43,6 +47,20 @@ impl Core {
         if let Some(reason) = reply.reason {
             self.metrics.refused(reason);
         }
+    }
+
+    /// Responds with 408 to a request that did not arrive in time.
+    pub(crate) fn time_out(&mut self, token: Token, reason: CloseReason) {
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = ConnPhase::Open;
+        conn.reason = reason;
+        conn.flags |= LINGER;
+        self.metrics.refused(reason.name());
+        let (_, content) = self.put_reply(token, Asked::unread(token), true, Reply::error(408));
+        let entry = self.begin_refused_entry(token);
+        self.end_entry(entry, 408, content, self.now.mono_ns, reason.cause());
+        self.next_request(token);
+        self.settle(token);
     }
 
     /// Returns the response to a request that needs no handler, if there is one. `to_https`: the listener redirects to https.

@@ -142,3 +142,22 @@ fn applications_get_no_forwarding_field_of_the_client_where_proxies_write_anothe
     assert!(app.head().contains("\r\nX-Forwarded-For: 1.1.1.1, 127.0.0.1\r\n"));
     running.stop();
 }
+
+#[test]
+fn the_end_of_a_clients_side_passes_to_the_application() {
+    let (sender, ended) = channel();
+    let app = App::start(move |call| {
+        let mut rest = Vec::new();
+        call.reader.read_to_end(&mut rest).expect("the end");
+        sender.send(()).expect("the test waits");
+        call.reply("late")
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let mut client = client(address);
+    client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+    app.head();
+    client.get_mut().shutdown(std::net::Shutdown::Write).expect("it is open");
+    ended.recv_timeout(PATIENCE).expect("the application sees the end");
+    assert_eq!(answer(&mut client).1, "late", "an application that goes on can still respond");
+    running.stop();
+}

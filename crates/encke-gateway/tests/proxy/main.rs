@@ -885,22 +885,3 @@ fn a_get_goes_to_another_target_if_the_first_gives_no_response() {
     assert!(failed > 0, "one of the first goes to the failing target");
     running.stop();
 }
-
-#[test]
-fn the_end_of_a_clients_side_passes_to_the_application() {
-    let (sender, ended) = channel();
-    let app = App::start(move |call| {
-        let mut rest = Vec::new();
-        call.reader.read_to_end(&mut rest).expect("the end");
-        sender.send(()).expect("the test waits");
-        call.reply("late")
-    });
-    let (running, address) = serve(&[app.address], |_| {});
-    let mut client = client(address);
-    client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
-    app.head();
-    client.get_mut().shutdown(std::net::Shutdown::Write).expect("it is open");
-    ended.recv_timeout(PATIENCE).expect("the application sees the end");
-    assert_eq!(answer(&mut client).1, "late", "an application that goes on can still respond");
-    running.stop();
-}

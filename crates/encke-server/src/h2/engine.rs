@@ -4,7 +4,7 @@ use encke_io::Token;
 use encke_session::http2::{BYTES_LEAST, Budgets, Http2ConnEnd, Limits, ServerConnection};
 use h2::Reason;
 
-use super::sources::Sources;
+use super::sources::StreamSources;
 use super::stream::StreamData;
 use crate::close::CloseReason;
 use crate::policy::ConnLimits;
@@ -25,7 +25,7 @@ pub(super) struct Http2Engine {
     /// Indices of streams that wait until the connection may hold more bytes.
     crowded: Vec<u32>,
     /// Streams whose responses come from elsewhere.
-    pub(super) sources: Sources,
+    pub(super) sources: StreamSources,
     /// The reason given to [`Http2Engine::stop`].
     stopped: Option<CloseReason>,
     /// The reason given to [`Http2Engine::leave`].
@@ -44,7 +44,7 @@ impl Http2Engine {
             block_since: None,
             stirred: false,
             crowded: Vec::new(),
-            sources: Sources::default(),
+            sources: StreamSources::default(),
             stopped: None,
             leaving: None,
         }

@@ -24,7 +24,7 @@ use super::Http2;
 
 /// The sources of a connection's streams.
 #[derive(Default)]
-pub(super) struct Sources {
+pub(super) struct StreamSources {
     /// Indices of the streams, and whether each was stopped.
     streams: Vec<(u32, bool)>,
     /// Whether the sources are to be stopped.
@@ -33,7 +33,7 @@ pub(super) struct Sources {
     changed: bool,
 }
 
-impl Sources {
+impl StreamSources {
     fn add(&mut self, stream: u32) {
         match self.streams.iter_mut().find(|(other, _)| *other == stream) {
             // It has begun to read from another place.
@@ -169,8 +169,8 @@ mod tests {
         let limits = Limits { streams: 8, head_bytes: 1024 };
         let connection = ServerConnection::<StreamData>::new(limits, 0, &budgets);
         let account = &connection.bytes;
-        let mut sources = Sources::default();
-        let told = |sources: &mut Sources| {
+        let mut sources = StreamSources::default();
+        let told = |sources: &mut StreamSources| {
             sources.check(account);
             std::iter::from_fn(|| sources.next()).collect::<Vec<_>>()
         };
