@@ -144,9 +144,10 @@ fn the_application_sees_the_request_that_it_decides_about_and_nothing_a_client_f
 fn requests_that_no_rule_matches_or_that_cannot_be_decoded_ask_nothing() {
     let app = App::start(|call| call.send("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"));
     let server = Asker::start(&app.url(), "");
-    for path in ["/", "/out", "/in", "/in/../out", "/in%2Fx", "/.well-known/acme-challenge/x"] {
+    for path in ["/", "/out", "/in", "/in/../out", "/.well-known/acme-challenge/x"] {
         assert_eq!(server.ask(path, "").0, 200, "{path}");
     }
+    assert_eq!(server.ask("/in%2Fx", "").0, 400);
     assert_eq!(app.connections(), Vec::<usize>::new());
     for path in ["/in/", "/%69n/x", "/out/../in/x", "//in/x", "http://other/in/x"] {
         assert_eq!(server.ask(path, "").0, 403, "{path}");
