@@ -36,6 +36,7 @@ use crate::subscriber::Member;
 use crate::token_bucket::{TokenBucket, TokenBuckets};
 use crate::values::{Feed, FeedRequest};
 
+mod age;
 mod durable;
 mod figures;
 mod flow;
@@ -50,6 +51,7 @@ pub use shared::{
     Announcement, AudienceChange, Backlog, ClusterCommand, ClusterEvent, NodeId, PublishAck, Queueing, Recall,
 };
 
+use age::AgeClock;
 use durable::Durable;
 use flow::ChannelFlow;
 use shared::SharedStream;
@@ -77,6 +79,7 @@ pub struct Sequencer {
     /// The expiry time of each channel's oldest message, in ms since 1970, with the number of its timer.
     ages: BinaryHeap<Reverse<(u64, u32, u64)>>,
     timers: u64,
+    age_clock: AgeClock,
     /// When to send the head to workers that received nothing else, on the monotonic clock.
     heads_ns: u64,
     keys: Keys,
@@ -320,6 +323,7 @@ impl Sequencer {
             idle: 0,
             cores: (0..cores).map(|_| WorkerFeed::default()).collect(),
             uses: Uses::default(),
+            age_clock: AgeClock::default(),
             ages: BinaryHeap::new(),
             timers: 0,
             heads_ns: 0,
@@ -556,22 +560,7 @@ impl Sequencer {
             self.cores.iter_mut().for_each(|core| core.head_due = true);
             self.settles_doubts(now.mono_ns);
         }
-        let mut next_ms = None;
-        while let Some(&Reverse((at_ms, at, timer))) = self.ages.peek() {
-            let current = self.channels.get(at).is_some_and(|channel| channel.timer == timer);
-            if current && at_ms > now.unix_ms {
-                next_ms = Some(at_ms);
-                break;
-            }
-            self.ages.pop();
-            if current {
-                self.drop_expired(at, now.unix_ms);
-            }
-        }
-        let ages = next_ms.map(|at_ms| {
-            let wait_ms = at_ms - now.unix_ms;
-            now.mono_ns.saturating_add(wait_ms.saturating_mul(1_000_000))
-        });
+        let ages = self.expire_messages(now);
         let keys = self.keys.expire(now.mono_ns, self.key_window_ns());
         let queue = self.expire_queue(now.mono_ns);
         let joins = self.list_waiting(now);
@@ -979,28 +968,6 @@ impl Sequencer {
             self.drop_oldest(at);
             self.mark_lost(at);
             self.forget_if_unused(at);
-        }
-    }
-
-    fn drop_expired(&mut self, at: u32, unix_ms: u64) {
-        self.channels[at].timer = 0;
-        while self.channels[at].expires_ms().is_some_and(|expires| expires <= unix_ms) {
-            self.drop_oldest(at);
-        }
-        self.arm(at);
-        self.mark_lost(at);
-        self.forget_if_unused(at);
-    }
-
-    /// Sets a timer for the expiry of the oldest message, if there is none.
-    fn arm(&mut self, at: u32) {
-        let channel = &mut self.channels[at];
-        if channel.timer == 0
-            && let Some(expires) = channel.expires_ms()
-        {
-            self.timers += 1;
-            channel.timer = self.timers;
-            self.ages.push(Reverse((expires, at, self.timers)));
         }
     }
 

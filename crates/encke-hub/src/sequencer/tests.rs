@@ -110,6 +110,39 @@ fn what_is_too_old_goes_and_the_next_moment_is_told() {
 }
 
 #[test]
+fn messages_keep_their_age_when_the_clock_is_set() {
+    const YEAR_MS: u64 = 365 * 24 * 3_600_000;
+    let mut sequencer = sequencer(|rules| rules.default.age_ms = 60_000);
+    let moment =
+        |mono_ms: u64, set_ms: u64| HubNow { mono_ns: mono_ms * 1_000_000, unix_ms: mono_ms + set_ms };
+    publish(&mut sequencer, moment(0, 0), "a");
+    publish(&mut sequencer, moment(20_000, 0), "a");
+    sequencer.expire(moment(20_000, 0));
+    // The clock is set forward, and a message later once more.
+    assert_eq!(sequencer.expire(moment(30_000, YEAR_MS)), Some(60_000 * 1_000_000));
+    publish(&mut sequencer, moment(40_000, YEAR_MS), "a");
+    sequencer.expire(moment(45_000, 2 * YEAR_MS));
+    publish(&mut sequencer, moment(50_000, 2 * YEAR_MS), "a");
+    for (mono_ms, left) in [
+        (59_999, vec![1, 2, 3, 4]),
+        (60_000, vec![2, 3, 4]),
+        (79_999, vec![2, 3, 4]),
+        (80_000, vec![3, 4]),
+        (99_999, vec![3, 4]),
+        (105_000, vec![4]),
+        (109_999, vec![4]),
+        (110_000, vec![]),
+    ] {
+        sequencer.expire(moment(mono_ms, 2 * YEAR_MS));
+        assert_eq!(kept(&sequencer, "a"), left, "after {mono_ms} ms");
+    }
+    // Set back, it makes them older by nothing.
+    publish(&mut sequencer, moment(200_000, 2 * YEAR_MS), "a");
+    sequencer.expire(moment(200_001, 0));
+    assert_eq!(kept(&sequencer, "a"), vec![5]);
+}
+
+#[test]
 fn history_that_was_used_least_recently_makes_room_first() {
     let one = 16 + 88 + 10 + 8;
     let mut sequencer = sequencer(|rules| rules.memory_bytes = 4 * one);
