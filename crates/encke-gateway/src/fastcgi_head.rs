@@ -87,6 +87,9 @@ impl FastCgiWriter {
         let fields: Vec<HeadField<'_>> = parsed.head_fields(head).collect();
         for (place, field) in fields.iter().enumerate() {
             match field.known {
+                // A second one would be a second variable, of which programs take the first or the last.
+                Some(Known::ContentType)
+                    if fields.iter().take(place).any(|other| other.known == Some(Known::ContentType)) => {}
                 Some(Known::ContentType) => pair(b"CONTENT_TYPE", field.value),
                 Some(Known::ContentLength) => pair(b"CONTENT_LENGTH", field.value),
                 Some(Known::Connection | Known::TransferEncoding | Known::Te | Known::Upgrade) => {}
@@ -210,6 +213,15 @@ mod tests {
         let mut out = Vec::new();
         assert!(FastCgiWriter::default().put(&mut out, head.as_bytes(), &plan));
         variables(&out)
+    }
+
+    #[test]
+    fn several_content_types_are_one_variable() {
+        let head =
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\ncontent-type: text/x-evil\r\n\r\n";
+        let found = of(head, None);
+        let types: Vec<_> = found.iter().filter(|variable| variable.contains("CONTENT_TYPE")).collect();
+        assert_eq!(types, ["CONTENT_TYPE=text/plain"]);
     }
 
     #[test]

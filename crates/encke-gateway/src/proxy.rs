@@ -38,7 +38,7 @@ use crate::upstream::{KeptConns, NamedUpstream};
 use crate::waiting::{ProxyWaits, retry_after};
 
 /// Interim responses (1xx) to one request. Applications send a few; each is a message to the worker.
-const INTERIMS_MAX: u8 = 16;
+pub(crate) const INTERIMS_MAX: u8 = 16;
 /// Bytes of a replaced response that are read, so that the connection can be kept. After that it is closed.
 const DROPPED_MAX: u64 = 64 * 1024;
 /// A request that must not be repeated is sent on a kept connection only if that was used this recently, in ns: the longer a

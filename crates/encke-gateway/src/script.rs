@@ -54,12 +54,31 @@ pub(crate) fn look(root: &Path, path: &str, front: &str, follows_links: bool) ->
     ScriptLook { named: named.map(Arc::new), front: front.map(Arc::new) }
 }
 
-/// Whether a segment of the path has the name of a script, in any case of letters.
+/// Whether a segment of the path has the name of a script, in any case of letters, or the last one that of a source which editors
+/// and other servers know.
 pub(crate) fn names_script(path: &str) -> bool {
-    path.split('/').any(|segment| {
-        let end = segment.len().wrapping_sub(SUFFIX.len());
-        segment.as_bytes().get(end..).is_some_and(|end| end.eq_ignore_ascii_case(SUFFIX.as_bytes()))
-    })
+    path.split('/').any(|segment| ends_with(segment, SUFFIX))
+        || path.rsplit('/').next().is_some_and(|name| {
+            let name = without_marks(name);
+            SOURCE_SUFFIXES.iter().any(|suffix| ends_with(name, suffix))
+        })
+}
+
+/// The name of a file without what editors and people add to the name of a copy.
+fn without_marks(mut name: &str) -> &str {
+    loop {
+        let bare = name.trim_end_matches(['~', '#', ' ', '.']);
+        let copy = COPY_SUFFIXES.iter().find(|suffix| ends_with(bare, suffix));
+        match copy.and_then(|suffix| bare.get(..bare.len() - suffix.len())) {
+            Some(shorter) => name = shorter,
+            None => return bare,
+        }
+    }
+}
+
+fn ends_with(text: &str, suffix: &str) -> bool {
+    let end = text.len().wrapping_sub(suffix.len());
+    text.as_bytes().get(end..).is_some_and(|end| end.eq_ignore_ascii_case(suffix.as_bytes()))
 }
 
 /// The places after `.php` at the end of a segment.
@@ -109,6 +128,11 @@ fn usual_paths(file: &Path, root: &Path) -> (PathBuf, PathBuf) {
 }
 
 const SUFFIX: &str = ".php";
+/// Names of sources, which only other servers run.
+const SOURCE_SUFFIXES: [&str; 9] =
+    [SUFFIX, ".phtml", ".pht", ".phar", ".php3", ".php4", ".php5", ".php7", ".php8"];
+/// Ends of the names of copies.
+const COPY_SUFFIXES: [&str; 9] = [".bak", ".old", ".orig", ".save", ".swp", ".swo", ".tmp", ".dist", ".copy"];
 
 /// The scripts that a worker has found lately.
 #[derive(Default)]
@@ -313,10 +337,21 @@ mod tests {
 
     #[test]
     fn names_of_scripts_are_never_files() {
-        for path in ["/a.php", "/A.PHP", "/x.jpg/y.Php/z", "/.php"] {
+        for path in [
+            "/a.php",
+            "/A.PHP",
+            "/x.jpg/y.Php/z",
+            "/.php",
+            "/a.phtml",
+            "/a.PHP5",
+            "/a.php~",
+            "/a.php.bak",
+            "/#a.php#",
+            "/a.php.old~",
+        ] {
             assert!(names_script(path), "{path}");
         }
-        for path in ["/", "/a.phps", "/php", "/a.php.txt", "/a.html"] {
+        for path in ["/", "/a.phps", "/php", "/a.php.txt", "/a.html", "/a.phtml/b.txt", "/~", "/notes.old"] {
             assert!(!names_script(path), "{path}");
         }
     }

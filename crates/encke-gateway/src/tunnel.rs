@@ -31,6 +31,7 @@ use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
 use crate::log_notes::AttemptFacts;
+use crate::proxy::INTERIMS_MAX;
 use crate::proxy_header::put_proxy_header;
 use crate::queue::Permit;
 use crate::response_head::response_fields;
@@ -92,6 +93,8 @@ struct Tunnel {
     /// The time of the last byte, in ns of the monotonic clock.
     active_ns: u64,
     upstream_over: bool,
+    /// Whether the application's connection has failed. An application that closes while the client sends resets it.
+    failed: bool,
     /// Whether nothing is read for the client, whose connection holds as much as it may.
     crowded: bool,
     /// Whether this side has ended, towards the application and towards the client.
@@ -110,6 +113,8 @@ struct Handshake {
     facts: AttemptFacts,
     connected: bool,
     keeps: bool,
+    /// Interim responses of the present attempt.
+    interims: u8,
     /// The response that refuses the WebSocket, and its content so far.
     refusal: Option<Reply>,
     content: Vec<u8>,
@@ -263,6 +268,7 @@ impl Tunnels {
         };
         handshake.begun_ns = now_ns;
         handshake.connected = false;
+        handshake.interims = 0;
         handshake.reader.begin(Method::Get);
         chosen.begin();
         handshake.start.counters.dials.increment();
@@ -286,13 +292,15 @@ impl Tunnels {
 
     /// The application's connection has failed, or a time limit has passed.
     fn failed(&mut self, slot: &mut Slot<'_>, place: u32, fault: GatewayFault) {
+        if let Some(tunnel) = self.tunnel(place).filter(|tunnel| tunnel.handshake.is_none()) {
+            tunnel.failed = true;
+            return self.go_on(place, slot);
+        }
         let Some(mut tunnel) = self.remove(place) else { return };
         let context = slot.context();
         context.close(tunnel.id);
         let permit = tunnel.permit.take();
-        let Some(mut handshake) = tunnel.handshake.take() else {
-            return slot.reset(CloseReason::Upstream);
-        };
+        let Some(mut handshake) = tunnel.handshake.take() else { return };
         let now_ns = slot.now().mono_ns;
         if let Some(target) = handshake.start.upstream.targets.get(handshake.target)
             && fault.is_targets()
@@ -355,7 +363,12 @@ impl Tunnels {
                             return self.open(slot, place, &fields, rest);
                         }
                         101 => return self.failed(slot, place, GatewayFault::Upgrade),
-                        102..200 | 100 => {}
+                        102..200 | 100 => {
+                            handshake.interims += 1;
+                            if handshake.interims > INTERIMS_MAX {
+                                return self.failed(slot, place, GatewayFault::Malformed);
+                            }
+                        }
                         _ => {
                             handshake.start.counters.responded(status);
                             let mut reply = Reply::new(status);
@@ -476,6 +489,9 @@ impl Tunnels {
     /// Forwards bytes of the client.
     fn forward(context: &HandlerContext, tunnel: &mut Tunnel, slot: &mut Slot<'_>, bytes: &[u8]) {
         tunnel.active_ns = slot.now().mono_ns;
+        if tunnel.failed {
+            return;
+        }
         tunnel.unsent += bytes.len() as u64;
         if tunnel.unsent >= WAITING_MAX as u64 {
             slot.hold();
@@ -493,6 +509,18 @@ impl Tunnels {
             slot.push_buffer(std::mem::take(&mut tunnel.waiting));
             slot.settle();
             tunnel.read_on(&context);
+        }
+        if tunnel.failed {
+            if !slot.is_sending() {
+                // The client may not have received the application's last bytes, which a reset would destroy. It may still send.
+                context.close(tunnel.id);
+                self.remove(place);
+                slot.set_word(u32::MAX);
+                slot.end_after(CloseReason::Upstream);
+                slot.linger();
+                slot.end();
+            }
+            return;
         }
         if !slot.is_sending() && tunnel.upstream_over && !tunnel.client_shut {
             tunnel.client_shut = true;
@@ -559,6 +587,7 @@ impl Resident for Tunnels {
             facts,
             connected: false,
             keeps: false,
+            interims: 0,
             refusal: None,
             content: Vec::new(),
             early: Vec::new(),
@@ -577,6 +606,7 @@ impl Resident for Tunnels {
                     rest_ns,
                     active_ns: slot.now().mono_ns,
                     upstream_over: false,
+                    failed: false,
                     crowded: false,
                     upstream_shut: false,
                     client_shut: false,

@@ -3,10 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 use encke_gateway::{Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
-use encke_io::testing::PATIENCE;
+use encke_io::testing::{PATIENCE, wait_until};
 use encke_server::{Body, Exchange, Options, Outcome, Reply, Request, Running, Server};
 
 /// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
@@ -201,4 +202,54 @@ fn the_application_may_respond_before_an_earlier_response_is_read() {
         assert!(head(&mut client).starts_with(status));
         running.stop();
     }
+}
+
+/// The value of a metric without labels.
+fn metric(running: &Running, name: &str) -> String {
+    let metrics = encke_stats::prometheus::render(&running.families());
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} is missing: {metrics}")).to_owned()
+}
+
+#[test]
+fn a_client_that_sends_gets_the_last_bytes_of_an_application_that_closes() {
+    const BYTES: usize = 200_000;
+    let (go, gate) = channel::<()>();
+    let (address, app) = app(move |mut reader, _| {
+        reader.get_mut().write_all(ACCEPT.as_bytes()).expect("room");
+        // Bytes of the client that stay unread make the close a reset.
+        reader.get_mut().peek(&mut [0]).expect("the client's bytes");
+        reader.get_mut().write_all(&[b'x'; BYTES]).expect("room");
+        // A reset also destroys what has not left.
+        gate.recv().expect("the gateway has all bytes");
+    });
+    let (running, address) = serve(&[address], |_| {});
+    let mut client = client(address, UPGRADE);
+    head(&mut client);
+    client.get_mut().write_all(b"more").expect("room");
+    let received = "encke_upstream_bytes_total{direction=\"received\"}";
+    let all = || metric(&running, received).parse::<usize>().is_ok_and(|bytes| bytes >= BYTES);
+    wait_until("the gateway has all bytes", all);
+    go.send(()).expect("the application waits");
+    app.join().expect("no panic");
+    wait_until("the gateway knows", || metric(&running, "encke_upstream_connections") == "0");
+    // The client has received nothing, and still sends.
+    client.get_mut().write_all(b"still more").expect("room");
+    let mut bytes = Vec::new();
+    client.read_to_end(&mut bytes).expect("an end, not a reset");
+    assert_eq!(bytes.len(), BYTES);
+    running.stop();
+}
+
+#[test]
+fn endless_interim_responses_end_the_request() {
+    let (address, app) = app(|mut reader, _| {
+        // Until the gateway closes the connection.
+        while reader.get_mut().write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n").is_ok() {}
+    });
+    let (running, address) = serve(&[address], |_| {});
+    let mut client = client(address, UPGRADE);
+    assert!(head(&mut client).starts_with("HTTP/1.1 502 "));
+    app.join().expect("no panic");
+    running.stop();
 }

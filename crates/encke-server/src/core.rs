@@ -244,7 +244,7 @@ impl Core {
             Event::Failed { op: OpKind::Shutdown, .. } | Event::Woken => {}
             Event::Connected { token } => self.upstream_connected(token),
             Event::Failed { token, op: OpKind::Send, fault: OpError::Reset, sent, segments }
-                if self.is_plain_upstream(token) =>
+                if self.is_open_upstream(token) =>
             {
                 self.upstream_deaf(token, sent, segments);
             }

@@ -18,7 +18,9 @@ impl Core {
     pub(crate) fn end(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
         let may_send = !conn.has(PEER_ENDED) && (!is_stream(token) || self.http2.has_body_left(token));
-        if !conn.has(LINGER) || !may_send {
+        // More of such bytes may be on the way.
+        let has_unread = conn.input.is_some();
+        if !(conn.has(LINGER) || has_unread) || !may_send {
             let reason = conn.reason;
             self.close(token, reason, false);
             return;

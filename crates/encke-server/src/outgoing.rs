@@ -208,6 +208,13 @@ pub(crate) enum UpstreamState {
     Deaf,
 }
 
+impl UpstreamState {
+    /// Whether plaintext of the peer is reported.
+    pub(crate) const fn receives(self) -> bool {
+        matches!(self, Self::Open | Self::Deaf)
+    }
+}
+
 /// An outgoing connection, in addition to its slot.
 pub(crate) struct Upstream {
     pub(crate) token: Token,

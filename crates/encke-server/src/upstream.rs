@@ -289,11 +289,10 @@ impl Core {
         }
     }
 
-    /// Whether this is an established outgoing connection without TLS.
-    pub(crate) fn is_plain_upstream(&mut self, token: Token) -> bool {
+    /// Whether this is an established outgoing connection.
+    pub(crate) fn is_open_upstream(&mut self, token: Token) -> bool {
         let Some(place) = self.upstream_place(token) else { return false };
-        let upstream = &self.upstreams.table[place as usize];
-        upstream.session.is_none() && upstream.state == UpstreamState::Open
+        self.upstreams.table[place as usize].state == UpstreamState::Open
     }
 
     /// The peer of an outgoing connection takes no more bytes: a send failed after `sent` bytes. A server that responds before it has
@@ -311,8 +310,12 @@ impl Core {
         }
         let upstream = &mut self.upstreams.table[place as usize];
         upstream.state = UpstreamState::Deaf;
-        upstream.in_flight = 0;
+        let in_flight = std::mem::take(&mut upstream.in_flight);
         let waiting = std::mem::take(&mut upstream.waiting);
+        let sent = match &mut upstream.session {
+            None => sent,
+            Some(session) => session.drop_queue(in_flight, sent > 0),
+        };
         self.recycle_segments(waiting);
         self.receive_upstream(token);
         if sent > 0 {

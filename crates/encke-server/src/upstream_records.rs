@@ -18,7 +18,7 @@ impl Core {
         plain.clear();
         session.error = session.session.open(bytes, &mut plain).err();
         self.report_established(place);
-        if !plain.is_empty() && self.upstreams.table[place as usize].state == UpstreamState::Open {
+        if !plain.is_empty() && self.upstreams.table[place as usize].state.receives() {
             self.metrics.upstream_received_bytes.add(plain.len() as u64);
             self.report_upstream(place, UpstreamEvent::Received(&mut plain));
         }
@@ -48,7 +48,7 @@ impl Core {
             return self.fail_upstream(place, UpstreamFault::Session(error));
         }
         if session.session.is_ended() && !session.ended {
-            if upstream.state != UpstreamState::Open {
+            if !upstream.state.receives() {
                 return self.fail_upstream(place, UpstreamFault::Truncated);
             }
             session.ended = true;
@@ -68,6 +68,10 @@ impl Core {
         let upstream = &mut self.upstreams.table[place as usize];
         let Some(session) = &mut upstream.session else { return };
         let token = upstream.token;
+        if upstream.state == UpstreamState::Deaf {
+            let waiting = std::mem::take(&mut upstream.waiting);
+            return self.recycle_segments(waiting);
+        }
         if !matches!(upstream.state, UpstreamState::Handshaking | UpstreamState::Open)
             || self.conns[token.index as usize].has(SENDING)
         {

@@ -75,6 +75,15 @@ impl UpstreamSession {
         if in_part { self.sealed_of(in_flight) } else { self.sent }
     }
 
+    /// Drops the plaintext that is not sealed, because the peer takes no more. Returns the bytes that may have left, as
+    /// [`UpstreamSession::sent_of`] does.
+    pub(crate) fn drop_queue(&mut self, in_flight: u64, in_part: bool) -> u64 {
+        let sent = self.sent_of(in_flight, in_part);
+        self.queue = VecDeque::new();
+        self.sent = 0;
+        sent
+    }
+
     pub(crate) fn sealed_of(&self, in_flight: u64) -> u64 {
         in_flight - self.queue.iter().map(Segment::len).sum::<u64>()
     }

@@ -31,6 +31,7 @@ on_two_stands! {
     half_a_close_passes_to_the_client,
     a_client_that_goes_ends_the_session_in_order,
     an_end_without_a_close_notify_resets_the_client,
+    a_response_before_the_whole_request_arrives_although_sends_fail,
     an_end_in_the_handshake_is_a_502,
     a_certificate_for_another_name_is_refused,
     an_unknown_authority_is_refused,
@@ -261,6 +262,32 @@ fn an_end_without_a_close_notify_resets_the_client(on: Stand) {
     drop(stream);
     assert_eq!(client.rest().1, End::Reset);
     all_closed(&rig, "tls_truncated");
+    rig.end();
+}
+
+/// The other server responds to the head, and closes with the rest of the body unread: a reset, which a send meets first or a read.
+fn a_response_before_the_whole_request_arrives_although_sends_fail(on: Stand) {
+    const BYTES: u64 = 4 << 20;
+    let other = Other::new();
+    let rig = relaying(on, &other.relay("localhost"));
+    for _ in 0..20 {
+        let mut client = rig.client();
+        let to = client.stream().try_clone().expect("a descriptor");
+        client.send(head_of_post(BYTES));
+        std::thread::scope(|scope| {
+            // The relay may close the connection before it has the whole body.
+            scope.spawn(|| drop(write_stream(&to, BYTES, 3, 1)));
+            let mut stream = other.accept();
+            // The reset destroys what has not left.
+            stream.sock.set_nodelay(true).expect("an option");
+            stream.read_exact(&mut [0; 1]).expect("the beginning of the body");
+            stream.write_all(b"too large").expect("room");
+            end(&mut stream);
+            drop(stream);
+            assert_eq!(client.answer().text(), "too large");
+            drop(client);
+        });
+    }
     rig.end();
 }
 

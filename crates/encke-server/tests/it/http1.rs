@@ -21,6 +21,7 @@ on_two_stands! {
     http_1_0_ends_after_each_answer_unless_asked_to_stay,
     tokens_of_connection_are_found_wherever_they_stand,
     what_follows_the_last_request_is_not_answered,
+    requests_behind_the_last_one_do_not_reset_its_response,
     options_of_the_server_itself_names_the_methods,
     methods_that_nobody_has_are_501,
     a_trace_is_not_answered_with_what_was_sent,
@@ -295,6 +296,21 @@ fn a_client_that_ends_its_side_is_still_answered(stand: Stand) {
         assert!(answer.status == 200 && answer.body == body, "{request:?}");
         assert_eq!(client.end(), End::Finished, "{request:?}");
     }
+}
+
+fn requests_behind_the_last_one_do_not_reset_its_response(stand: Stand) {
+    const BYTES: usize = 16 << 20;
+    let folder = Folder::new().with("large", vec![b'x'; BYTES]);
+    let files = files(&folder);
+    let rig = stand.serve(|server| server.mount("/", files));
+    let mut client = rig.narrow_client();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    // The response is under way. The server reads a part of these requests, and the rest is unread at its end.
+    client.send(GET.repeat(3_000));
+    rig.wait(|| rig.received() > 10_000, "a part was read");
+    client.read_exact(BYTES);
+    assert_eq!(client.end(), End::Finished);
 }
 
 fn a_client_that_ends_its_side_behind_a_pipeline_gets_every_answer(stand: Stand) {

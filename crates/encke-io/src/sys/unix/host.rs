@@ -169,8 +169,15 @@ pub fn inherited_listeners() -> io::Result<Vec<crate::Listener>> {
     if variable("LISTEN_PID") != Some(std::process::id()) {
         return Ok(Vec::new());
     }
-    (3..3 + variable("LISTEN_FDS").unwrap_or(0))
+    // The system gives no process more descriptors than an i32 counts.
+    let end = variable("LISTEN_FDS").unwrap_or(0).saturating_add(3).min(i32::MAX as u32);
+    (3..end)
         .map(|number| {
+            // SAFETY: the call reads flags of a descriptor, which need not be open.
+            if unsafe { libc::fcntl(number as i32, libc::F_GETFD) } < 0 {
+                let text = format!("descriptor {number} of LISTEN_FDS is not open");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
             // SAFETY: the service manager gives these descriptors to this process (LISTEN_PID is ours), and
             // nothing else in it knows of them.
             let descriptor = unsafe { rustix::fd::OwnedFd::from_raw_fd(number as i32) };
