@@ -351,8 +351,8 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn variables_with_secrets_of_the_settings_are_not_inherited() {
-        // Variables that cargo(1) sets for each test. Settings of any section may name one.
-        let (name, other) = ("CARGO_PKG_AUTHORS", "CARGO_PKG_NAME");
+        // Variables that every session has. Settings of any section may name one.
+        let (name, other) = ("HOME", "PATH");
         let address: SocketAddr = "127.0.0.1:4711".parse().expect("an address");
         let mut settings = settings(&["sh"]);
         let plan = AppPlan::find(&settings).expect("every system has a shell");
