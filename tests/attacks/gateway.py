@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 
-from attackers import AttackRig, attack
+from attackers import AttackRig, attack, expect
 from http2 import (CANCEL, END_HEADERS, H2, HEADERS, RST_STREAM, STREAM_BYTES_MAX, STREAMS, UNSENT_BYTES_MAX, frame, get, head,
                    window)
 from rig import MIB, Fault, until
@@ -59,6 +59,31 @@ class Flooding:
                 await self.loop.sock_recv(connection, 1)
             except OSError:
                 return
+
+    def close(self) -> None:
+        self.listener.close()
+
+
+class Impatient:
+    """An application that closes connections whose request has a body, and responds to others."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection:
+                received = connection.recv(65_536)
+                if received.startswith(b"POST ") and not received.endswith(b"abc"):
+                    connection.recv(65_536)
+                elif received.startswith(b"GET "):
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
 
     def close(self) -> None:
         self.listener.close()
@@ -119,3 +144,21 @@ def shut_windows_of_tunnels_hold_little_memory(rig: AttackRig) -> str:
     fields = {":protocol": "websocket", "sec-websocket-version": "13"}
     return shut_windows_of_an_application(
         rig, 10, lambda stream: frame(HEADERS, END_HEADERS, stream, head("/app/", b"CONNECT", fields)))
+
+
+@attack()
+def unfinished_bodies_eject_no_target(rig: AttackRig) -> str:
+    """A client sends a part of 12 bodies to an application that gives up: its target stays, and serves the next request."""
+    application = Impatient()
+    server = rig.server()
+    server.reload({"site": [{"root": str(server.root), "route": [{"pattern": "/app/**", "upstream": application.url}]}]})
+    for _ in range(12):
+        client = server.connect()
+        client.sendall(b"POST /app/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc")
+        client.head()
+    failures = server.value("encke_gateway_target_failures_total")
+    expect(server.ask("/app/"), 200, b"ok", "a complete request")
+    application.close()
+    if failures:
+        raise Fault(f"12 unfinished bodies are {failures} failures of the target")
+    return "12 unfinished bodies, no failure of the target"
