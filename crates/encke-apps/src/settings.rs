@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use encke_io::process::StopSignal;
-use encke_settings::{Contradiction, Period, Section, is_app_name};
+use encke_settings::{ByteRate, Contradiction, Period, Section, is_app_name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,8 @@ pub struct AppSettings {
     pub stop_signal: StopSignalName,
     /// Time from that signal to the end of the process. Then it is killed.
     pub stop_time: Period,
+    /// Rate at which the output of a process is read, with up to a second at once. A process that writes more waits.
+    pub output_rate: ByteRate,
     /// When processes are replaced: at every `reload` of the settings, or only at a `change` of this table.
     pub replace: ReplaceWhen,
 }
@@ -114,6 +116,7 @@ impl Default for AppSettings {
             drain_time: Period::seconds(30),
             stop_signal: StopSignalName::Term,
             stop_time: Period::seconds(10),
+            output_rate: ByteRate::of(1024 * 1024),
             replace: ReplaceWhen::Reload,
         }
     }

@@ -571,7 +571,8 @@ impl SupervisedRun {
         let process = Arc::new(process);
         let (name, pid) = (plan.settings.name.clone(), process.pid());
         let lines = thread::Builder::new().name("app-lines".into());
-        let has_lines = lines.spawn(move || report_lines(&name, pid, pipe));
+        let rate = plan.settings.output_rate;
+        let has_lines = lines.spawn(move || report_lines(&name, pid, pipe, rate));
         let (waited, sender) = (Arc::clone(&process), sender.clone());
         let wait = thread::Builder::new().name("app-end".into()).spawn(move || {
             let end = waited.wait().unwrap_or(ProcessEnd::Status(-1));
