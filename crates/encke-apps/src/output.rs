@@ -1,9 +1,10 @@
 //! What the processes of applications write: one line for the operator for each of theirs.
 
 use std::io::{self, BufRead as _, BufReader, Read};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
+use encke_io::clock::Clock;
 use encke_settings::notice::{report, report_output};
 use encke_settings::{ByteRate, Level};
 
@@ -15,49 +16,66 @@ const LINE_COST: u64 = 64;
 
 /// The pace at which the output of a process is read. Above it the pipe fills, and the process waits: its endless output would
 /// otherwise take a core, and most of its lines would be dropped.
-struct Pace {
+struct OutputPace {
     bytes_per_second: u64,
-    since: Instant,
+    /// The time of the first counted byte, in ns.
+    since_ns: u64,
     bytes: u64,
 }
 
-impl Pace {
-    fn new(rate: ByteRate, now: Instant) -> Self {
-        Self { bytes_per_second: rate.bytes_per_second().max(1), since: now, bytes: 0 }
+impl OutputPace {
+    fn new(rate: ByteRate, now_ns: u64) -> Self {
+        Self { bytes_per_second: rate.bytes_per_second().max(1), since_ns: now_ns, bytes: 0 }
     }
 
-    /// Counts a line. Returns the time to wait before the next one: none, for the bytes of one second.
-    fn wait(&mut self, line_bytes: u64, now: Instant) -> Duration {
+    /// Counts a line. Returns the time in ns to wait before the next one: none, for the bytes of one second.
+    fn wait_ns(&mut self, line_bytes: u64, now_ns: u64) -> u64 {
         self.bytes += line_bytes + LINE_COST;
-        let passed = now.duration_since(self.since);
-        let needed_ns = u128::from(self.bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
-        let needed = Duration::from_nanos(u64::try_from(needed_ns).unwrap_or(u64::MAX));
-        if needed <= passed {
-            (self.since, self.bytes) = (now, 0);
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        let needed_ns = u128::from(self.bytes) * u128::from(SECOND_NS) / u128::from(self.bytes_per_second);
+        let needed_ns = u64::try_from(needed_ns).unwrap_or(u64::MAX);
+        if needed_ns <= passed_ns {
+            (self.since_ns, self.bytes) = (now_ns, 0);
         }
-        needed.saturating_sub(passed).saturating_sub(Duration::from_secs(1))
+        needed_ns.saturating_sub(passed_ns).saturating_sub(SECOND_NS)
     }
 }
 
-/// Reports the lines that a process writes, at most at `rate`, until its last writer ends. Blocks.
-pub(crate) fn report_lines(name: &str, pid: i32, pipe: impl Read, rate: ByteRate) {
-    let (mut pace, mut is_told) = (Pace::new(rate, Instant::now()), false);
-    let end = each_line(pipe, |line| {
-        report_output(&format!("{name}[{pid}]"), line);
-        let wait = pace.wait(line.len() as u64, Instant::now());
-        if !wait.is_zero() {
-            if !is_told {
-                is_told = true;
-                report(
-                    Level::Warn,
-                    &format!("{name}[{pid}]: it writes more than output_rate ({rate}), so it has to wait"),
-                );
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The lines of a process.
+pub(crate) struct AppOutput {
+    pub(crate) name: String,
+    pub(crate) pid: i32,
+    /// The most bytes a second that are read while the process runs.
+    pub(crate) rate: ByteRate,
+    /// Its sender is dropped when the process has ended.
+    pub(crate) ended: Receiver<()>,
+}
+
+impl AppOutput {
+    /// Reports the lines that the process writes to `pipe`, until its last writer ends. Blocks.
+    pub(crate) fn report(&self, pipe: impl Read) {
+        let Self { name, pid, rate, ended } = self;
+        let mut clock = Clock::new();
+        let (mut pace, mut is_told) = (OutputPace::new(*rate, clock.now().mono_ns), false);
+        let end = each_line(pipe, |line| {
+            report_output(&format!("{name}[{pid}]"), line);
+            let wait_ns = pace.wait_ns(line.len() as u64, clock.now().mono_ns);
+            if wait_ns == 0 {
+                return;
             }
-            thread::sleep(wait);
+            let waited = ended.recv_timeout(Duration::from_nanos(wait_ns));
+            if waited == Err(RecvTimeoutError::Timeout) && !is_told {
+                is_told = true;
+                let text =
+                    format!("{name}[{pid}]: it writes more than output_rate ({rate}), so it has to wait");
+                report(Level::Warn, &text);
+            }
+        });
+        if let Err(error) = end {
+            report(Level::Warn, &format!("{name}[{pid}]: cannot read its output: {error}"));
         }
-    });
-    if let Err(error) = end {
-        report(Level::Warn, &format!("{name}[{pid}]: cannot read its output: {error}"));
     }
 }
 
@@ -88,14 +106,13 @@ mod tests {
 
     #[test]
     fn a_process_writes_a_second_ahead_of_its_rate_and_then_waits() {
-        let start = Instant::now();
-        let after = |ms| start + Duration::from_millis(ms);
-        let mut pace = Pace::new(ByteRate::of(1_000), start);
-        assert_eq!(pace.wait(1_000 - LINE_COST, start), Duration::ZERO, "the bytes of one second");
-        assert_eq!(pace.wait(500 - LINE_COST, start), Duration::from_millis(500));
-        assert_eq!(pace.wait(500 - LINE_COST, after(500)), Duration::from_millis(500));
-        assert_eq!(pace.wait(0, after(60_000)), Duration::ZERO, "a pause");
-        assert_eq!(pace.wait(2_000 - LINE_COST, after(60_000)), Duration::from_secs(1), "saves nothing up");
+        let mut pace = OutputPace::new(ByteRate::of(1_000), 0);
+        let second = |halves: u64| halves * SECOND_NS / 2;
+        assert_eq!(pace.wait_ns(1_000 - LINE_COST, 0), 0, "the bytes of one second");
+        assert_eq!(pace.wait_ns(500 - LINE_COST, 0), second(1));
+        assert_eq!(pace.wait_ns(500 - LINE_COST, second(1)), second(1));
+        assert_eq!(pace.wait_ns(0, second(120)), 0, "a pause");
+        assert_eq!(pace.wait_ns(2_000 - LINE_COST, second(120)), second(2), "saves nothing up");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use encke_stats::Ticket;
 
 use crate::check;
 use crate::figures::{AppEnd, AppProcess, AppState, AppTally};
-use crate::output::report_lines;
+use crate::output::AppOutput;
 use crate::plan::AppPlan;
 use crate::restart::{PendingRestarts, RestartFailure, RestartOutcome, RestartResult};
 use crate::settings::{AppSettings, ReplaceWhen};
@@ -570,12 +570,14 @@ impl SupervisedRun {
         })?;
         let process = Arc::new(process);
         let (name, pid) = (plan.settings.name.clone(), process.pid());
+        let (runs, ended) = channel();
+        let output = AppOutput { name, pid, rate: plan.settings.output_rate, ended };
         let lines = thread::Builder::new().name("app-lines".into());
-        let rate = plan.settings.output_rate;
-        let has_lines = lines.spawn(move || report_lines(&name, pid, pipe, rate));
+        let has_lines = lines.spawn(move || output.report(pipe));
         let (waited, sender) = (Arc::clone(&process), sender.clone());
         let wait = thread::Builder::new().name("app-end".into()).spawn(move || {
             let end = waited.wait().unwrap_or(ProcessEnd::Status(-1));
+            drop(runs);
             // The supervisor may have ended.
             let _ = sender.send(SupervisorMessage::Ended(place, pid, end));
         });

@@ -35,7 +35,7 @@ use crate::settings::{
 
 use encke_gateway::{
     AppCount, AppDirectory, AppPlaces, Gateway, GatewayError, ResponseCompression, ScriptRoot, SiteFields,
-    SitePolicy, SiteRoutes,
+    SitePolicy, SiteRoutes, names_script,
 };
 use encke_live::{LiveFeeds, LivePoint, LiveState};
 use encke_push::{PushPlan, PushPublisher};
@@ -581,7 +581,10 @@ fn site(settings: &Settings, log: &AccessLog, directories: &[AppDirectory]) -> R
         hidden: true,
         ..RoutedSite::default()
     }));
-    let site = Site::new(&sites, Vec::new())?.never_serving(never_served(settings));
+    let has_php: Vec<bool> =
+        sites.iter().map(|site| site.route.iter().any(|route| route.php.is_some())).collect();
+    let site =
+        Site::new(&sites, Vec::new())?.never_serving(never_served(settings)).hiding(&has_php, names_script);
     let output = |site: &RoutedSite| {
         site.access_log.as_ref().map_or(LogOutput::default(), |target| log.output(target))
     };

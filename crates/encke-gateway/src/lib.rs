@@ -69,6 +69,7 @@ pub use balance_settings::{Balance, BalanceKey, CheckSettings};
 pub use encke_settings::{TargetUrl, UpstreamTls};
 pub use overview::routes_in_order;
 pub use response_coding::ResponseCompression;
+pub use script::names_script;
 pub use settings::{
     FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TARGETS_MAX, TargetSettings, UpstreamSettings,
 };

@@ -56,7 +56,7 @@ pub(crate) fn look(root: &Path, path: &str, front: &str, follows_links: bool) ->
 
 /// Whether a segment of the path has the name of a script, in any case of letters, or the last one that of a source which editors
 /// and other servers know.
-pub(crate) fn names_script(path: &str) -> bool {
+pub fn names_script(path: &str) -> bool {
     path.split('/').any(|segment| ends_with(segment, SUFFIX))
         || path.rsplit('/').next().is_some_and(|name| {
             let name = without_marks(name);

@@ -35,6 +35,8 @@ pub(super) struct SiteRoot {
     bases: Arc<[Arc<Base>]>,
     /// Files and directories that are never served.
     forbidden: Arc<NeverServed>,
+    /// Whether a file with this real name is never served.
+    hides: Option<fn(&str) -> bool>,
 }
 
 /// A directory from which files are served.
@@ -136,7 +138,7 @@ impl SiteRoot {
             Base::open(&place.folder).map(Arc::new).map_err(|error| (key, error))
         };
         let bases = rules.places.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Self { rules, bases, forbidden })
+        Ok(Self { rules, bases, forbidden, hides: None })
     }
 
     /// Opens the roots again. Returns `None` if none was replaced. A root that cannot be opened, perhaps because it is being
@@ -238,6 +240,11 @@ impl SiteRoot {
         self.forbidden = forbidden;
     }
 
+    /// Never serves files whose real name `hides` from now on.
+    pub(super) fn hide(&mut self, hides: fn(&str) -> bool) {
+        self.hides = Some(hides);
+    }
+
     /// Whether this entry of a directory must never be served.
     pub(super) fn forbids_entry(&self, folder: &OpenFile, name: &str, metadata: &Metadata) -> bool {
         self.forbidden.has((metadata.device, metadata.inode))
@@ -246,7 +253,7 @@ impl SiteRoot {
 
     /// Whether this file or a directory above it must never be served.
     pub(super) fn forbids(&self, file: &OpenFile, root: &Root, name: &[u8]) -> bool {
-        if self.forbidden.is_empty() {
+        if self.forbidden.is_empty() && self.hides.is_none() {
             return false;
         }
         if self.forbidden.has(file.id()) {
@@ -258,6 +265,11 @@ impl SiteRoot {
             let named = root.path().join(String::from_utf8_lossy(name).as_ref());
             named.canonicalize().unwrap_or(named)
         });
+        if let Some(hides) = self.hides
+            && path.file_name().is_some_and(|name| hides(&name.to_string_lossy()))
+        {
+            return true;
+        }
         while path != root.path() {
             let name = path.file_name().map(OsStr::to_owned);
             if !path.pop() {

@@ -182,6 +182,15 @@ impl Site {
         self
     }
 
+    /// Never serves files whose real name `hides`, whatever link or alias leads to them, in the sites for which `sites` is true, in
+    /// their order.
+    #[must_use]
+    pub fn hiding(mut self, sites: &[bool], hides: fn(&str) -> bool) -> Self {
+        let hiding = self.grounds.iter_mut().zip(sites).filter(|(_, hidden)| **hidden);
+        hiding.for_each(|(ground, _)| ground.hide(hides));
+        self
+    }
+
     /// Sets the positions that explanations name. `source` is the map of the section `site`.
     #[must_use]
     pub fn with_source(mut self, source: SourceMap) -> Self {

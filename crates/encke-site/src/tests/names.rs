@@ -199,6 +199,29 @@ fn copies_beside_a_forbidden_file_are_not_served() {
     }
 }
 
+// Windows: links need a privilege.
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_file_with_a_hidden_name_is_not_served() {
+    let scene = Scene::new("hidden-names");
+    for name in ["index.php", "page.html", "lib/part.php"] {
+        scene.write(name, "source");
+    }
+    for (target, link) in [("index.php", "readme.txt"), ("page.html", "start.txt"), ("lib", "open")] {
+        std::os::unix::fs::symlink(target, scene.path(link)).expect("linked");
+    }
+    let settings = SiteSettings { root: scene.path(""), ..SiteSettings::default() };
+    for (hidden, statuses) in [(true, [404, 404, 404, 200]), (false, [200; 4])] {
+        let site = Site::new(std::slice::from_ref(&settings), Vec::new()).expect("a site");
+        let mut stage = Stage::of(&site.hiding(&[hidden], |name| name.ends_with(".php")));
+        for (path, status) in
+            ["/readme.txt", "/index.php", "/open/part.php", "/start.txt"].iter().zip(statuses)
+        {
+            assert_eq!(stage.get(path).status, status, "{path}");
+        }
+    }
+}
+
 // Windows: pipes and sockets have no names in directories.
 #[cfg(unix)]
 #[test]
