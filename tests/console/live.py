@@ -9,7 +9,7 @@ from admin import Console, ConsoleRig, Page
 from rig import KIB, MIB, at_once, case, require
 
 IDLE = 2_000
-PAGES_MAX, LOGS_MAX = 64, 16
+PAGES_MAX, LOGS_MAX = 24, 16
 LONGEST_IDLE = "lists/connections?sort=-idle_s&limit=100"
 
 
@@ -120,7 +120,7 @@ def pages_with_the_same_watch_get_the_same_rows(lab: ConsoleRig) -> str:
 
 @case()
 def pages_are_limited(lab: ConsoleRig) -> str:
-    """The page beyond the 64th gets a 503, until another one is closed; nothing else is limited. Fault: there are
+    """The page of a user beyond the 24th gets a 503, until another one is closed; nothing else is limited. Fault: there are
     fewer pages."""
     server = lab.console()
     pages = [server.page("overview") for _ in range(PAGES_MAX - lab.planted)]
