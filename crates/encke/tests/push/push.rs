@@ -3,11 +3,13 @@
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::running::{Folder, Running, encke, get, patiently, text};
 use encke_io::host::{Signal, send_signal};
+use encke_io::lock;
 use encke_io::testing::wait_until;
 use serde_json::Value;
 
@@ -589,10 +591,14 @@ fn a_stream_that_ends_is_asked_for_again_from_its_last_position() {
     }
 }
 
+/// Held while a demo starts: two that start at the same moment could both find the default admin port free.
+static DEMO_STARTS: Mutex<()> = Mutex::new(());
+
 #[test]
 fn the_demo_brings_its_chat_along() {
     let folder = Folder::new("push-demo");
     let mut demo = encke();
+    let starting = lock(&DEMO_STARTS);
     demo.args(["demo", "-l", "127.0.0.1:0"]).current_dir(folder.path("")).stderr(Stdio::piped());
     let mut child = demo.spawn().expect("it starts");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
@@ -601,6 +607,7 @@ fn the_demo_brings_its_chat_along() {
     while !open.starts_with("  open ") {
         open = line();
     }
+    drop(starting);
     let site = open.trim_start_matches("  open").trim().trim_start_matches("http://").trim_end_matches('/');
     for (path, part) in
         [("/", "<title>"), ("/chat.css", "{"), ("/chat.js", "/encke.js"), ("/encke.js", "subscribe")]
@@ -620,6 +627,7 @@ fn the_demo_brings_its_chat_along() {
 fn the_live_demo_continues_over_a_repetition_of_its_clip() {
     let folder = Folder::new("live-demo");
     let mut demo = encke();
+    let starting = lock(&DEMO_STARTS);
     demo.args(["demo", "--live", "-l", "127.0.0.1:0"]).current_dir(folder.path("")).stderr(Stdio::piped());
     let mut child = demo.spawn().expect("it starts");
     let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
@@ -634,6 +642,7 @@ fn the_live_demo_continues_over_a_repetition_of_its_clip() {
         }
         greeting
     });
+    drop(starting);
     let value = |name: &str| {
         let line = greeting.iter().find_map(|line| line.trim().strip_prefix(name));
         line.unwrap_or_else(|| panic!("{name}: {greeting:?}")).trim().to_owned()
