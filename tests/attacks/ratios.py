@@ -57,7 +57,7 @@ HOARDS = {
     "HTTP/2, files": Hoard(h2("/large.bin", STREAMS), STREAMS_OPENED, STREAMS, crowds=(10, 30)),
     "HTTP/2, event streams": Hoard(h2("/push/hoard", STREAMS), STREAMS_OPENED, STREAMS, crowds=(10, 30)),
 }
-# What is above RATIO_MAX. docs/security.md says what bounds the sum. (Of HTTP/2, `limits.unsent` does: see gateway.py.)
+# Ratios above RATIO_MAX, each with its bound. Responses of applications over HTTP/2 are bounded by `limits.unsent`: see gateway.py.
 BOUNDS = {"a response of an application": 1_200}
 
 

@@ -5,7 +5,7 @@ from rig import require
 # The address that the proxy, which is this script, reports for its client.
 STRANGER = "203.0.113.9"
 CLOSED = "closed.php"
-# What a client sends before its proxy appends the address.
+# Texts of a client, to which its proxy appends the address.
 SPELLINGS = {
     "X-Forwarded-For": ['"', 'a"', '"\\', '", 127.0.0.1', "127.0.0.1", '127.0.0.1, "', ",", '"127.0.0.1", "'],
     "Forwarded": ['for="', 'for="127.0.0.1', 'for=127.0.0.1;by="', "for=127.0.0.1", 'for="\\"'],

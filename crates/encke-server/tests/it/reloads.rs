@@ -7,7 +7,7 @@ use std::time::Duration;
 use encke_server::{ConnLimits, Exchange, Mount, Outcome, Reply, Request};
 
 use crate::rig::handlers::hello;
-use crate::rig::{Rig, Stand};
+use crate::rig::{PATIENCE, Rig, Stand};
 
 on_two_stands! {
     a_reload_is_complete_once_every_worker_has_applied_it,
@@ -31,7 +31,7 @@ fn a_reload_is_complete_once_every_worker_has_applied_it(on: Stand) {
     reload(&rig, 1);
     assert!(!rig.running().has_reloaded(Duration::ZERO), "a worker has no turn");
     release.send(()).expect("the handler waits");
-    assert!(rig.running().has_reloaded(Duration::from_secs(30)));
+    assert!(rig.running().has_reloaded(PATIENCE));
     for _ in 0..8 {
         assert_eq!(rig.client().get("/").text(), "site 1");
     }
