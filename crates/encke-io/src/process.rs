@@ -8,6 +8,7 @@
 //!                     └─ PipeReader: what the process writes
 //! ```
 //! A process is the first of a group of its own: ^C in a terminal does not reach it, and the processes that it starts end with it.
+//! On Linux a variable that is inherited (`ENCKE_PROCESS`) finds processes that have left the group.
 //! On Windows the group is a job object, a process gets no socket ([`PASSES_SOCKETS`]), and every signal is ^Break.
 
 use std::ffi::OsString;
@@ -32,7 +33,7 @@ pub struct ProcessPlan<'a> {
     pub program: &'a Path,
     /// The arguments; the first is the program's name.
     pub arguments: &'a [OsString],
-    /// All variables of the environment. `LISTEN_PID` is added if there is a socket.
+    /// All variables of the environment. `ENCKE_PROCESS` is added, and `LISTEN_PID` if there is a socket.
     pub environment: &'a [(OsString, OsString)],
     /// The working directory.
     pub directory: &'a Path,

@@ -7,10 +7,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
+use crate::clock::Clock;
 use crate::lock;
 use crate::process::{PASSED_DESCRIPTOR, ProcessEnd, ProcessPlan, StopSignal, SystemUser};
 use crate::sys::own::process as own;
@@ -18,8 +20,18 @@ use crate::sys::own::process as own;
 /// The variable with the number of the process for which the socket is (sd_listen_fds(3)).
 const LISTEN_PID: &str = "LISTEN_PID";
 
-/// The processes that were started and have not ended.
-static STARTED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+/// The variable that marks a process and its descendants, even after setsid(2).
+const MARK: &str = "ENCKE_PROCESS";
+
+/// The processes that were started and have not ended, with their marks.
+static STARTED: Mutex<Vec<(Pid, Arc<str>)>> = Mutex::new(Vec::new());
+
+/// The mark of a process that is to be started: no other process of this system has it.
+fn new_mark() -> Arc<str> {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let (now, number) = (Clock::new().now(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    format!("{MARK}={}-{}-{number}", std::process::id(), now.unix_ns).into()
+}
 
 /// The numbers of a user.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +59,7 @@ const fn number(signal: StopSignal) -> rustix::process::Signal {
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
+    mark: Arc<str>,
     /// `None` once the process is reaped: from then on its number may be that of another one.
     child: Mutex<Option<Child>>,
 }
@@ -191,13 +204,14 @@ struct ChildSetup {
 const PID_DIGITS: usize = 10;
 
 impl ChildSetup {
-    fn new(plan: &ProcessPlan<'_>) -> io::Result<Self> {
+    fn new(plan: &ProcessPlan<'_>, mark: &str) -> io::Result<Self> {
         let text = |text: &OsStr| text.as_bytes().to_vec();
         let mut variables: Vec<Vec<u8>> = plan
             .environment
             .iter()
             .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
             .collect();
+        variables.push(mark.as_bytes().to_vec());
         if plan.socket.is_some() {
             variables.push(format!("{LISTEN_PID}={}", "0".repeat(PID_DIGITS)).into_bytes());
         }
@@ -288,7 +302,8 @@ impl Process {
         if let Some(socket) = plan.socket {
             rustix::io::ioctl_fionbio(&socket.handle, false)?;
         }
-        let mut setup = ChildSetup::new(plan)?;
+        let mark = new_mark();
+        let mut setup = ChildSetup::new(plan, &mark)?;
         // The descriptor that a child passes its error by must not be the one that the socket gets.
         let mut held = Vec::new();
         while plan.socket.is_some() {
@@ -307,8 +322,8 @@ impl Process {
         unsafe { command.pre_exec(move || Err(setup.become_program())) };
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidData)?;
-        lock(&STARTED).push(pid);
-        Ok((Self { pid, child: Mutex::new(Some(child)) }, output))
+        lock(&STARTED).push((pid, Arc::clone(&mark)));
+        Ok((Self { pid, mark, child: Mutex::new(Some(child)) }, output))
     }
 
     /// The number of the process.
@@ -316,8 +331,9 @@ impl Process {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Waits for the end of the process, kills the rest of its group, and removes it from the table of processes. Another thread
-    /// may send signals meanwhile. Call this once.
+    /// Waits for the end of the process, kills the rest of its group, and removes it from the table of processes. On Linux also
+    /// processes end that it has started in groups of their own, unless their environment does not show it. Another thread may send
+    /// signals meanwhile. Call this once.
     ///
     /// # Errors
     /// The process was awaited before.
@@ -327,15 +343,16 @@ impl Process {
             if error != rustix::io::Errno::INTR {
                 // Somebody else has removed the process from the table, such as a library of this program: from now on its number
                 // may be that of another process or group.
-                lock(&STARTED).retain(|other| *other != self.pid);
+                lock(&STARTED).retain(|(other, _)| *other != self.pid);
                 lock(&self.child).take();
                 return Err(error.into());
             }
         }
         let mut child = lock(&self.child);
-        lock(&STARTED).retain(|other| *other != self.pid);
+        lock(&STARTED).retain(|(other, _)| *other != self.pid);
         // Fails if the group has no other process.
         let _ = kill_process_group(self.pid, rustix::process::Signal::KILL);
+        own::kill_marked(&[self.mark.as_bytes()]);
         let status = child.take().ok_or(io::ErrorKind::NotFound)?.wait()?;
         Ok(status.code().map_or_else(|| ProcessEnd::Signal(status.signal().unwrap_or(0)), ProcessEnd::Status))
     }
@@ -379,10 +396,13 @@ fn keep_ended() {
 /// Kills all processes that [`Process::start`] has started and that have not ended, with their groups: for the moment before this
 /// process exits at once.
 pub fn kill_all() {
-    for pid in lock(&STARTED).iter() {
+    let started = lock(&STARTED);
+    for (pid, _) in started.iter() {
         let _ = kill_process_group(*pid, rustix::process::Signal::KILL);
         let _ = kill_process(*pid, rustix::process::Signal::KILL);
     }
+    let marks: Vec<&[u8]> = started.iter().map(|(_, mark)| mark.as_bytes()).collect();
+    own::kill_marked(&marks);
 }
 
 #[cfg(test)]
@@ -480,6 +500,28 @@ mod tests {
         process.kill();
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn processes_in_sessions_of_their_own_end_with_it() {
+        // The pipe ends when all writers have ended.
+        let text = "setsid sh -c 'setsid sleep 1000 & echo first; exec sleep 1000' & read line; exit 3";
+        for is_killed in [false, true] {
+            let text = if is_killed { text.replace("read line", "sleep 1000") } else { text.to_owned() };
+            let arguments = script(&text);
+            let environment = [("PATH".into(), "/usr/bin:/bin".into())];
+            let plan = ProcessPlan { environment: &environment, ..sh(&arguments, Path::new("/")) };
+            let (process, mut pipe) = Process::start(&plan).expect("started");
+            let mut first = [0; 6];
+            pipe.read_exact(&mut first).expect("the session of its own writes it");
+            if is_killed {
+                process.kill();
+            }
+            let end = process.wait().expect("it was started here");
+            assert_eq!(end, if is_killed { ProcessEnd::Signal(9) } else { ProcessEnd::Status(3) });
+            assert_eq!(output(pipe), "");
+        }
+    }
+
     #[test]
     fn a_process_that_was_removed_from_the_table_gets_no_signal() {
         let arguments = script("exit 0");
@@ -491,7 +533,7 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
         assert!(process.wait().is_err());
         assert!(lock(&process.child).is_none(), "no signal is sent to its number");
-        assert!(!lock(&STARTED).contains(&process.pid));
+        assert!(!lock(&STARTED).iter().any(|(pid, _)| *pid == process.pid));
     }
 
     #[test]
