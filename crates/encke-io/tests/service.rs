@@ -14,8 +14,6 @@ use encke_io::testing::wait_until;
 
 /// Marks the arguments of the service: `--skip MARK --skip NAME --skip FILE`, which the test harness ignores.
 const MARK: &str = "the-role-of-the-service";
-/// The time between two looks at the file of the service.
-const POLL: Duration = Duration::from_millis(5);
 /// Held by a test that uses the manager: in wine a process may take the place of a service that starts at the same time.
 static MANAGER: Mutex<()> = Mutex::new(());
 /// The test, by which the service's process runs nothing else.
