@@ -302,7 +302,7 @@ impl PushWorker {
 /// Rejects a WebSocket whose 101 is written.
 pub(crate) fn close_rejected(slot: &mut Slot<'_>, (away, retry_ms): (RejectReason, u64)) {
     websocket::put_close(slot.out(), away.close_code(), &retry_ms.to_string());
-    slot.end_after(away.close_reason());
+    slot.part(away.close_reason());
 }
 
 /// Returns whether only reserved connections are left. Subscribers stay connected, and would otherwise exclude publishers.

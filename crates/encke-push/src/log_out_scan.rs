@@ -97,7 +97,7 @@ impl PushWorker {
         let share = self.leave_unanswered(slot);
         if form::is_socket(form::kind(form)) {
             slot.out().extend_from_slice(&log_out::logged_out_close());
-            slot.end_after(CloseReason::LoggedOut);
+            slot.part(CloseReason::LoggedOut);
         } else {
             let mut asked = Asked::unread(slot.token());
             asked.framing = form::framing(form);

@@ -341,8 +341,7 @@ impl PushWorker {
             let out = slot.out();
             out.extend_from_slice(&state.take_waiting());
             if closes {
-                slot.end_after(CloseReason::Refused);
-                slot.linger();
+                slot.part(CloseReason::Refused);
                 return slot.settle();
             }
             match (form::kind(form), gap) {
@@ -357,7 +356,7 @@ impl PushWorker {
                 }
                 (_, Some(_)) => {
                     websocket::put_close(out, form::CLOSE_GAP, "messages are missing");
-                    slot.end_after(CloseReason::Overrun);
+                    slot.part(CloseReason::Overrun);
                 }
                 (_, None) => {}
             }
@@ -379,7 +378,7 @@ impl PushWorker {
             if slot.draining() {
                 let retry_ms = self.farewell_retry_ms(slot);
                 slot.out().extend_from_slice(&form::last_event(form, retry_ms));
-                slot.end_after(CloseReason::Drain);
+                end_after(slot, CloseReason::Drain);
             }
         }
         if !slot.has_output() {
@@ -393,9 +392,6 @@ impl PushWorker {
     fn ended(&mut self, slot: &mut Slot<'_>) {
         let retry_ms = self.retry_ms(slot);
         let form = Form(slot.form());
-        if is_socket(slot) {
-            slot.linger();
-        }
         end_subscriber(slot, &form::ended(form, retry_ms), CloseReason::Answered);
     }
 
@@ -466,8 +462,7 @@ impl PushWorker {
                 if begins || !waiting.is_empty() {
                     slot.push_buffer(waiting);
                     if closes {
-                        slot.end_after(CloseReason::Refused);
-                        slot.linger();
+                        slot.part(CloseReason::Refused);
                     }
                     return slot.settle();
                 }
@@ -601,10 +596,6 @@ impl PushWorker {
                 form::expired(Form(slot.form()), retry_ms, self.is_revoked(slot))
             });
         }
-        if is_socket(slot) {
-            // The kernel would answer a message in transit with a reset, and the client would never see the Close.
-            slot.linger();
-        }
         end_subscriber(
             slot,
             &bytes,
@@ -715,13 +706,12 @@ impl PushWorker {
         if speaker.identity.has_expired(slot.now().unix_s()) {
             if speaker.identity.is_ended() {
                 out.extend_from_slice(&logged_out_close());
-                slot.end_after(CloseReason::LoggedOut);
+                slot.part(CloseReason::LoggedOut);
             } else {
                 let is_revoked = speaker.identity.is_revoked();
                 out.extend_from_slice(&form::expired(Form(slot.form()), 0, is_revoked));
-                slot.end_after(CloseReason::TokenExpired);
+                slot.part(CloseReason::TokenExpired);
             }
-            slot.linger();
             return 0;
         }
         let tell = speaker.channel.is_none();
@@ -735,9 +725,7 @@ impl PushWorker {
         match deed {
             SocketAction::Nothing => {}
             SocketAction::Close => {
-                slot.end_after(CloseReason::Refused);
-                // The publisher may still send: the kernel would answer with a reset, and the Close could be lost.
-                slot.linger();
+                slot.part(CloseReason::Refused);
             }
             SocketAction::Publish(reference, draft) => {
                 let (core, token) = (self.core, slot.token());
@@ -818,7 +806,6 @@ impl PushWorker {
             return state.wait_to_close(close);
         }
         state.put_handshake(slot);
-        slot.linger();
         end_subscriber(slot, close, CloseReason::Refused);
     }
 
@@ -846,7 +833,7 @@ fn send_stream(slot: &mut Slot<'_>, bytes: Arc<[u8]>) {
     let closes = bytes.first() == Some(&form::CLOSE_BYTE) && is_socket(slot);
     slot.send(bytes);
     if closes {
-        slot.end_after(CloseReason::Overrun);
+        slot.part(CloseReason::Overrun);
     }
 }
 
@@ -854,16 +841,21 @@ fn send_stream(slot: &mut Slot<'_>, bytes: Arc<[u8]>) {
 fn overrun(slot: &mut Slot<'_>) {
     if is_socket(slot) {
         websocket::put_close(slot.out(), form::CLOSE_GAP, "too slow: messages are missing");
-        slot.end_after(CloseReason::Overrun);
+        slot.part(CloseReason::Overrun);
         slot.settle();
     } else {
         slot.close(CloseReason::Overrun);
     }
 }
 
+/// Closes a subscriber's connection once its output is sent.
+fn end_after(slot: &mut Slot<'_>, reason: CloseReason) {
+    if is_socket(slot) { slot.part(reason) } else { slot.end_after(reason) }
+}
+
 /// Sends the last bytes of a subscriber and then closes its connection.
 pub(crate) fn end_subscriber(slot: &mut Slot<'_>, bytes: &[u8], reason: CloseReason) {
-    slot.end_after(reason);
+    end_after(slot, reason);
     slot.out().extend_from_slice(bytes);
     slot.settle();
     if slot.is_open() && !slot.is_sending() {

@@ -655,6 +655,13 @@ impl Slot<'_> {
         conn.reason = reason;
     }
 
+    /// Closes the connection once its output is sent, which ends with the last message of this side. The other side may send at any
+    /// time, so this one keeps receiving for a moment: the kernel would answer with a reset, and the last message might be lost.
+    pub fn part(&mut self, reason: CloseReason) {
+        self.end_after(reason);
+        self.linger();
+    }
+
     /// Keeps receiving for a moment after the connection's end: closing with unread input would reset the connection, and the
     /// peer might lose the last bytes.
     pub fn linger(&mut self) {

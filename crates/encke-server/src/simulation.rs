@@ -583,8 +583,8 @@ impl Socket for Silent {
     fn message(&mut self, _: SocketMessage<'_>, _: &mut Answers<'_>) {}
 }
 
-/// Drains a server of two workers with `count` WebSockets. Returns the simulated time until its end, and the number of sockets
-/// that ended in each tenth of a second.
+/// Drains a server of two workers with `count` WebSockets. Returns the simulated time until the last one has ended, and the number
+/// of sockets that ended in each tenth of a second.
 fn drain_sockets(count: usize) -> (Duration, Vec<usize>) {
     let world = World::new(1);
     let plan = WorkerPlan {
@@ -626,14 +626,15 @@ fn drain_sockets(count: usize) -> (Duration, Vec<usize>) {
     let (mut took_ns, mut closes) = (0, 0);
     while workers.iter().any(Option::is_some) {
         step(&mut workers);
-        took_ns = world.now().mono_ns - begun_ns;
-        let tenth = (took_ns / 100_000_000) as usize;
+        let since_ns = world.now().mono_ns - begun_ns;
+        let tenth = (since_ns / 100_000_000) as usize;
         for place in &mut clients {
             let Some(client) = place else { continue };
             let bytes = client.take();
             closes += usize::from(bytes.first() == Some(&0x88));
             if client.end() != SimReadState::Open {
                 *place = None;
+                took_ns = since_ns;
                 ends.resize(ends.len().max(tenth + 1), 0);
                 ends[tenth] += 1;
             }

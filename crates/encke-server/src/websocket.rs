@@ -367,8 +367,7 @@ pub fn read_frames(
             Err(failure) => {
                 slot.count_refusal(failure.reason());
                 websocket::put_close(out, failure.code(), &failure.to_string());
-                slot.end_after(CloseReason::Refused);
-                slot.linger();
+                slot.part(CloseReason::Refused);
                 break;
             }
         };
@@ -458,7 +457,7 @@ impl WebSockets {
             if called.is_err() {
                 slot.count_panic();
                 websocket::put_close(out, 1011, "internal server error");
-                slot.end_after(CloseReason::HandlerPanic);
+                slot.part(CloseReason::HandlerPanic);
             }
             0
         };
@@ -510,7 +509,7 @@ impl Resident for WebSockets {
         } else if slot.draining() {
             let retry_ms = spread_retry_ms(RETRY_MS, slot.token(), slot.now());
             websocket::put_close(slot.out(), CLOSE_RESTART, &retry_ms.to_string());
-            slot.end_after(CloseReason::Drain);
+            slot.part(CloseReason::Drain);
         } else {
             websocket::put_frame(slot.out(), Opcode::Ping, b"");
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use encke_io::Address;
 use encke_server::{CloseReason, OpenWork, Reply};
+use encke_wire::websocket::{self, Opcode};
 
 use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
 use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, files, wait_for};
@@ -25,6 +26,7 @@ on_every_stand! {
 }
 
 on_every_back_end! {
+    the_close_of_a_websocket_is_not_followed_by_a_reset,
     nobody_under_load_is_reset_at_the_end,
 }
 
@@ -86,6 +88,25 @@ fn idle_connections_are_closed_in_order(stand: Stand) {
         assert_eq!(client.end(), End::Finished);
     }
     rig.wait_for_closes(CloseReason::Drain, 20);
+    ends_soon(rig);
+}
+
+fn the_close_of_a_websocket_is_not_followed_by_a_reset(on: Stand) {
+    let rig = on.serve(crate::examples::echoing);
+    let mut client = rig.client();
+    client.send(crate::examples::UPGRADE);
+    assert_eq!(client.head().status, 101);
+    drain(&rig);
+    wait_for(|| client.has_news(), "the Close arrives", String::new);
+    // The client has not read it yet, and a reset may destroy it. After a reset the second message cannot be sent.
+    let mut message = Vec::new();
+    websocket::put_masked(&mut message, Opcode::Text, b"hello", [1, 2, 3, 4]);
+    for _ in 0..2 {
+        client.try_send(&message).expect("no reset");
+    }
+    let (close, end) = client.rest();
+    assert_eq!((&close[..1], &close[2..4], end), (&b"\x88"[..], &1012_u16.to_be_bytes()[..], End::Finished));
+    drop(client);
     ends_soon(rig);
 }
 

@@ -64,14 +64,19 @@ pub(crate) fn echo(request: &Request<'_>) -> Result<Takeover, Reply> {
     Upgrade::accept(request, 1024, websocket_echo::Echo).map(Takeover::from)
 }
 
+/// Serves WebSockets that echo messages, for [`UPGRADE`].
+pub(crate) fn echoing(server: Server) -> Server {
+    websocket_echo::app(server)
+}
+
+pub(crate) const UPGRADE: &str = "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+
 fn websocket_echoes_messages(stand: Stand) {
-    let rig = stand.serve(websocket_echo::app);
+    let rig = stand.serve(echoing);
     assert_eq!(rig.client().get("/echo").status, 400);
     let mut client = rig.client();
-    client.send(
-        "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
-    );
+    client.send(UPGRADE);
     assert_eq!(client.head().field("Sec-WebSocket-Accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
     let (mut frame, mut echo) = (Vec::new(), Vec::new());
     websocket::put_masked(&mut frame, Opcode::Text, b"hello", [1, 2, 3, 4]);
