@@ -36,6 +36,7 @@ use crate::operate::Operators;
 use crate::outgoing::Upstreams;
 use crate::policy::ConnLimits;
 use crate::record::Record;
+use crate::redial::Redials;
 use crate::request_id::RequestIds;
 use crate::residents::Residents;
 use crate::tls::Handshakes;
@@ -146,6 +147,7 @@ pub(crate) struct Core {
     pub(crate) handshakes: Handshakes,
     pub(crate) http2: Http2,
     pub(crate) upstreams: Upstreams,
+    pub(crate) redials: Redials,
     /// Requests of this turn to which the handler responded within its call.
     pub(crate) turn_answers: u64,
     pub(crate) census: Arc<Census>,
@@ -197,7 +199,7 @@ impl Core {
         let residents = self.residents.due_ns();
         earlier(
             earlier(earlier(self.wheel.next_ns(), residents), self.accept_retry_ns),
-            earlier(stage, doors),
+            earlier(earlier(stage, doors), self.redials.due_ns()),
         )
     }
 

@@ -60,6 +60,7 @@ mod plan;
 mod plan_progress;
 mod policy;
 mod record;
+mod redial;
 mod refusals;
 mod reply;
 mod request;

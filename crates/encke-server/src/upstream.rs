@@ -147,6 +147,8 @@ impl Core {
                 let Some(token) = self.upstreams.get_mut(id).map(|upstream| upstream.token) else { return };
                 if self.conn(token).is_some() {
                     self.set_deadline(token, after_ns);
+                } else {
+                    self.redials.set_deadline(id, self.now.mono_ns.saturating_add(after_ns));
                 }
             }
             Action::Close(id) => {

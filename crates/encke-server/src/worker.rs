@@ -17,6 +17,7 @@
 //! the process has no connection and the listen queues are empty.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -44,9 +45,10 @@ use crate::listener::ListenerKind;
 use crate::log::Access;
 use crate::metrics::WorkerMetrics;
 use crate::operate::Operators;
-use crate::outgoing::Upstreams;
+use crate::outgoing::{UpstreamEvent, Upstreams};
 use crate::plan::WorkerPlan;
 use crate::record::Record;
+use crate::redial::{Redial, Redials};
 use crate::request_id::RequestIds;
 use crate::resident::Resident;
 use crate::residents::Residents;
@@ -141,6 +143,7 @@ impl<R: Reactor> Worker<R> {
             handshakes: Handshakes::default(),
             http2: Http2::new(&shared.http2),
             upstreams: Upstreams::default(),
+            redials: Redials::default(),
             turn_answers: 0,
             census: shared.census,
             listeners: Vec::new(),
@@ -221,6 +224,7 @@ impl<R: Reactor> Worker<R> {
             }
         }
         self.timers();
+        self.redial();
         self.messages();
         self.serve_contexts();
         self.residents();
@@ -288,16 +292,58 @@ impl<R: Reactor> Worker<R> {
         if !self.core.begin_dial(&mut dial) {
             return;
         }
-        let socket = match &dial.address {
+        if self.core.redials.has(&dial.address) {
+            return self.core.redials.push(Redial::new(dial), self.core.now.mono_ns);
+        }
+        self.attempt(Redial::new(dial));
+    }
+
+    /// Attempts to open the socket of a dial.
+    fn attempt(&mut self, redial: Redial) {
+        let socket = match &redial.dial.address {
             Address::Inet(address) => socket::unconnected(address, None),
             Address::Unix(path) => socket::connected_local(path),
         };
+        if socket.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            return self.core.redials.push(redial, self.core.now.mono_ns);
+        }
+        let dial = redial.dial;
         match socket
             .map_err(OpError::from)
             .and_then(|socket| self.reactor.adopt(ReactorSource::Stream(socket)))
         {
             Ok(token) => self.core.dialed(&dial, token),
             Err(fault) => self.core.dial_failed(dial.id, fault),
+        }
+    }
+
+    /// Attempts the dials again that wait for room in a backlog, and reports those whose time is over.
+    #[inline]
+    fn redial(&mut self) {
+        if self.core.redials.due_ns().is_some_and(|due_ns| due_ns <= self.core.now.mono_ns) {
+            self.attempt_again();
+        }
+    }
+
+    #[inline(never)]
+    fn attempt_again(&mut self) {
+        let now_ns = self.core.now.mono_ns;
+        for redial in self.core.redials.take_due(now_ns) {
+            if self.core.upstreams.get_mut(redial.dial.id).is_none() {
+                // The owner has closed the connection.
+                self.core.census.leave_upstream();
+            } else if self.core.redials.has(&redial.dial.address) {
+                self.core.redials.push(redial, now_ns);
+            } else {
+                self.attempt(redial);
+                self.submit();
+            }
+        }
+        while let Some(id) = self.core.redials.overdue(now_ns) {
+            if self.core.upstreams.get_mut(id).is_some() {
+                self.core.report_upstream(id.slot, UpstreamEvent::Overdue);
+                self.submit();
+            }
         }
     }
 

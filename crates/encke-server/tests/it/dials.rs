@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -26,6 +26,8 @@ on_every_stand! {
     a_refused_dial_is_reported,
     a_missing_unix_socket_is_reported,
     a_dial_that_takes_too_long_is_overdue,
+    dials_wait_for_room_in_the_backlog_of_a_unix_socket,
+    a_dial_that_waits_for_room_too_long_is_overdue,
     a_peer_that_resets_is_reported,
     dials_beyond_the_limit_are_reported,
     no_event_follows_a_close,
@@ -241,6 +243,44 @@ fn a_dial_that_takes_too_long_is_overdue(on: Stand) {
     let (socket, address) = refusing();
     rustix::net::listen(&socket, 0).expect("it is bound");
     let _first = TcpStream::connect(address).expect("there is room for one");
+    let rig = rig(on, Dialer::to(address));
+    assert_eq!(rig.client().get("/brief").text(), "overdue, connected: false");
+    all_closed(&rig, "closed", 1);
+    rig.end();
+}
+
+/// A Unix socket whose backlog is full, and the connection that fills it.
+fn crowded(folder: &Folder) -> (UnixListener, UnixStream, Address) {
+    let path = folder.path().join("socket");
+    let unix = UnixListener::bind(&path).expect("a new path");
+    rustix::net::listen(&unix, 0).expect("it is bound");
+    let first = UnixStream::connect(&path).expect("there is room for one");
+    (unix, first, Address::Unix(path))
+}
+
+fn dials_wait_for_room_in_the_backlog_of_a_unix_socket(on: Stand) {
+    let folder = Folder::new();
+    let (unix, first, address) = crowded(&folder);
+    let rig = rig(on, Dialer::to(address));
+    let mut clients: Vec<Client> = (0..3).map(|_| rig.client()).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    }
+    rig.wait(|| rig.count("encke_upstream_dials_total") == 3, "all have dialed");
+    drop(first);
+    drop(unix.accept().expect("the connection that filled it"));
+    let server = backwards(move || unix.accept().map(|(stream, _)| stream), 3);
+    for client in &mut clients {
+        assert_eq!(client.answer().text(), "7 sent, owt eno");
+    }
+    server.join().expect("no panic");
+    all_closed(&rig, "closed", 3);
+    rig.end();
+}
+
+fn a_dial_that_waits_for_room_too_long_is_overdue(on: Stand) {
+    let folder = Folder::new();
+    let (_unix, _first, address) = crowded(&folder);
     let rig = rig(on, Dialer::to(address));
     assert_eq!(rig.client().get("/brief").text(), "overdue, connected: false");
     all_closed(&rig, "closed", 1);
