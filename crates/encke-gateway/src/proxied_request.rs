@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use encke_io::Now;
+use encke_io::{LendLimit, Now};
 use encke_server::{
-    Body, Exchange, ExchangeKey, Fields, GuardResults, HandlerContext, Origin, Piece, Reply, UpstreamId,
+    Body, Exchange, ExchangeKey, Fields, GuardResults, HandlerContext, Origin, PROVEN_BYTES, Piece, Reply,
+    UpstreamId,
 };
 use encke_wire::coding::AcceptEncoding;
 use encke_wire::fastcgi::{put_body, put_body_end};
@@ -67,11 +68,7 @@ pub(crate) struct UpstreamConn {
     pub(crate) active_ns: u64,
     /// Time of the present request.
     pub(crate) begun_ns: u64,
-    /// Whether receiving is paused, because the client takes the response slowly.
-    pub(crate) paused: bool,
-    /// Whether the client has delayed the application: it has ended its side, or received slowly. The application may close such a
-    /// connection.
-    pub(crate) delayed: bool,
+    pub(crate) flow: ResponseFlow,
     /// Whether the application may send content that the present response must not have, after its head.
     pub(crate) may_trail: bool,
     /// The time until which no further request is sent, in ns of the monotonic clock.
@@ -171,8 +168,7 @@ impl UpstreamConn {
             unsent: 0,
             active_ns: now_ns,
             begun_ns: now_ns,
-            paused: false,
-            delayed: false,
+            flow: ResponseFlow::NEW,
             may_trail: false,
             rests_until_ns: 0,
             interims: 0,
@@ -186,7 +182,7 @@ impl UpstreamConn {
     /// applications close such connections. It must not count against the target, or clients could eject it.
     pub(crate) fn is_clients(&self, fault: GatewayFault, body_is_whole: bool) -> bool {
         let ends = matches!(fault, GatewayFault::Ended | GatewayFault::Truncated | GatewayFault::IdleTime);
-        self.connected && ends && (self.delayed || !body_is_whole)
+        self.connected && ends && (self.flow.delayed || !body_is_whole)
     }
 }
 
@@ -456,15 +452,54 @@ pub(crate) fn note(
     }
 }
 
-/// Writes content for the client. Pauses the connection if the client takes it slowly.
-pub(crate) fn write_content(
-    context: &HandlerContext,
-    (id, key): (UpstreamId, ExchangeKey),
-    (paused, delayed): (&mut bool, &mut bool),
-    content: &[u8],
-) {
-    if !content.is_empty() && context.write(key, content) as u64 >= WAITING_MAX {
-        (*paused, *delayed) = (true, true);
-        context.pause(id);
+/// The progress of the present response, and the pace of the client.
+pub(crate) struct ResponseFlow {
+    /// Bytes of content that were given to the client's connection.
+    passed: u64,
+    /// Whether receiving takes as much as it can at a time: the client receives.
+    is_wide: bool,
+    /// Whether receiving is paused, because the client takes the response slowly.
+    pub(crate) paused: bool,
+    /// Whether the client has delayed the application: it has ended its side, or received slowly. The application may close such a
+    /// connection.
+    pub(crate) delayed: bool,
+}
+
+impl ResponseFlow {
+    const NEW: Self = Self { passed: 0, is_wide: false, paused: false, delayed: false };
+
+    /// Writes content for the client. Pauses the connection if the client takes it slowly.
+    pub(crate) fn write(
+        &mut self,
+        context: &HandlerContext,
+        (id, key): (UpstreamId, ExchangeKey),
+        content: &[u8],
+    ) {
+        if content.is_empty() {
+            return;
+        }
+        self.passed += content.len() as u64;
+        if context.write(key, content).is_full {
+            (self.paused, self.delayed) = (true, true);
+            context.pause(id);
+        }
+    }
+
+    /// Prepares for the response to a request: it is received in small parts until its client has proven to receive.
+    pub(crate) fn begin(&mut self, context: &HandlerContext, id: UpstreamId) {
+        if self.is_wide {
+            context.lend(id, LendLimit::Narrow);
+        }
+        *self = Self::NEW;
+    }
+
+    /// Receives again.
+    pub(crate) fn read_on(&mut self, context: &HandlerContext, id: UpstreamId) {
+        self.paused = false;
+        if !self.is_wide && self.passed >= PROVEN_BYTES {
+            self.is_wide = true;
+            context.lend(id, LendLimit::Wide);
+        }
+        context.resume(id);
     }
 }

@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use encke_io::{Done, Segment};
+use encke_io::{Done, LendLimit, Segment};
 use encke_server::{
     Exchange, ExchangeKey, Fields, HandlerContext, JobId, LogNotes, Piece, Reply, UpstreamEvent, UpstreamId,
 };
@@ -26,7 +26,7 @@ use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_messages, report_return};
 use crate::id_map::IdMap;
 use crate::proxied_request::{
-    ProxiedRequest, Replacement, UpstreamConn, WAITING_MAX, is_safe, note, put_piece, write_content,
+    ProxiedRequest, Replacement, UpstreamConn, WAITING_MAX, is_safe, note, put_piece,
 };
 use crate::proxy_header::put_proxy_header;
 use crate::queue::Permit;
@@ -217,6 +217,7 @@ impl Proxy {
         let address = permit.address(attempt)?;
         let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
         let id = self.context.dial(address, session);
+        self.context.lend(id, LendLimit::Narrow);
         self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
         self.counters.dials.increment();
         let reader = if upstream.settings.is_fastcgi() {
@@ -255,8 +256,8 @@ impl Proxy {
         conn.active_ns = now_ns;
         conn.begun_ns = now_ns;
         conn.interims = 0;
-        conn.delayed = false;
         conn.may_trail = false;
+        conn.flow.begin(&self.context, id);
         self.context.await_room(key);
         if !request.put_head(&mut buffer, upstream.settings.kept() > 0, &mut self.fastcgi) {
             return self.fail(id, GatewayFault::Request);
@@ -497,12 +498,7 @@ impl Proxy {
                             requests.get_mut(&key).and_then(|request| request.encoder.as_mut())
                     {
                         match encoders.flush(encoder) {
-                            Ok(coded) => write_content(
-                                context,
-                                (id, key),
-                                (&mut conn.paused, &mut conn.delayed),
-                                coded,
-                            ),
+                            Ok(coded) => conn.flow.write(context, (id, key), coded),
                             Err(_) => return self.fail(id, GatewayFault::Coding),
                         }
                     }
@@ -586,16 +582,11 @@ impl Proxy {
                         _ if data.is_empty() => {}
                         Some(ProxiedRequest { encoder: Some(encoder), .. }) => {
                             match encoders.encode(encoder, data) {
-                                Ok(coded) => write_content(
-                                    context,
-                                    (id, key),
-                                    (&mut conn.paused, &mut conn.delayed),
-                                    coded,
-                                ),
+                                Ok(coded) => conn.flow.write(context, (id, key), coded),
                                 Err(_) => return self.fail(id, GatewayFault::Coding),
                             }
                         }
-                        _ => write_content(context, (id, key), (&mut conn.paused, &mut conn.delayed), data),
+                        _ => conn.flow.write(context, (id, key), data),
                     }
                 }
                 ReadStep::End { keeps, used } => {
@@ -615,7 +606,7 @@ impl Proxy {
         let Some(key) = conn.request.take() else { return };
         let mut keeps = keeps && !conn.shut && conn.permit.as_ref().is_none_or(Permit::is_current);
         let (place, target, unsent) = (conn.upstream, conn.target, conn.unsent);
-        conn.paused = false;
+        conn.flow.paused = false;
         let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
         if let Some(target) = upstream.targets.get(target) {
             target.end();
@@ -668,11 +659,11 @@ impl Proxy {
     fn finish(&mut self, key: ExchangeKey, trailers: Fields) {
         let Some(mut request) = self.requests.remove(&key) else { return };
         let ended = match &mut request.encoder {
-            Some(encoder) => self.encoders.finish(encoder).map(|coded| self.context.write(key, coded)),
-            None => Ok(0),
+            Some(encoder) => self.encoders.finish(encoder).map(|coded| _ = self.context.write(key, coded)),
+            None => Ok(()),
         };
         match ended {
-            Ok(_) => self.context.finish(key, trailers),
+            Ok(()) => self.context.finish(key, trailers),
             Err(_) => self.context.reset(key),
         }
         self.recycle(request);
@@ -701,7 +692,7 @@ impl Proxy {
             self.context.deadline(id, settings.response_time.nanoseconds());
             return self.read_body(key);
         }
-        if conn.paused {
+        if conn.flow.paused {
             // The client is slow, which the worker's own limit bounds, and the application waits for it.
             return self.context.deadline(id, settings.idle_time.nanoseconds());
         }
@@ -782,7 +773,7 @@ impl Proxy {
         if let Some(id) = request.conn
             && let Some(conn) = self.conns.get_mut(&id)
         {
-            (conn.paused, conn.delayed) = (true, true);
+            (conn.flow.paused, conn.flow.delayed) = (true, true);
             self.context.pause(id);
         }
     }
@@ -791,9 +782,8 @@ impl Proxy {
         if let Some(id) = self.requests.get(&key).and_then(|request| request.conn)
             && let Some(conn) = self.conns.get_mut(&id)
         {
-            conn.paused = false;
             conn.active_ns = self.context.now().mono_ns;
-            self.context.resume(id);
+            conn.flow.read_on(&self.context, id);
         }
     }
 
@@ -807,7 +797,7 @@ impl Proxy {
             && let Some(id) = request.conn
             && let Some(conn) = self.conns.get_mut(&id)
         {
-            (conn.shut, conn.delayed) = (true, true);
+            (conn.shut, conn.flow.delayed) = (true, true);
             self.context.shutdown(id);
         }
     }

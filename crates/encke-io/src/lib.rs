@@ -50,9 +50,12 @@ mod sys;
 
 pub use clock::Now;
 pub use lock::lock;
-pub use op::{Done, Event, Job, JobLane, Op, OpKind, Peer, Segment, Send, Token, Tuning};
+pub use op::{Done, Event, Job, JobLane, LendLimit, Op, OpKind, Peer, Segment, Send, Token, Tuning};
 pub use op_error::OpError;
-pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, Unavailable, UnknownBackend};
+pub use reactor::{
+    Backend, LEASE_BYTES_MAX, NARROW_LEASE_BYTES, Occupancy, Reactor, ReactorSource, Unavailable,
+    UnknownBackend,
+};
 pub use sim::SimReactor;
 pub use socket::{Address, Listener};
 pub use stream_facts::{StreamFacts, TcpFacts};

@@ -66,6 +66,9 @@ pub enum Op {
     /// Stream: limit the bytes waiting in the kernel, and the time to wait for an acknowledgement. Listener: limit them for the
     /// streams that it accepts from now on. No event. No effect where the system does not support this.
     Tune(Tuning),
+    /// Stream: lend at most this many bytes at a time from now on, instead of [`LEASE_BYTES_MAX`](crate::LEASE_BYTES_MAX). For owners
+    /// that must keep the bytes for a slow receiver.
+    Lend(LendLimit),
     /// Stream created by [`crate::socket::unconnected`]: connect to the address.
     Connect(SocketAddr),
     /// Stream: send the segments in order. At most one send is in flight per token.
@@ -88,6 +91,15 @@ pub enum Op {
     Abort,
     /// Run a blocking job on the thread pool. Its result is an [`Event::Offloaded`] with the job's key.
     Offload(Job),
+}
+
+/// The most bytes that one [`Event::Received`] of a stream lends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LendLimit {
+    /// [`NARROW_LEASE_BYTES`](crate::NARROW_LEASE_BYTES).
+    Narrow,
+    /// [`LEASE_BYTES_MAX`](crate::LEASE_BYTES_MAX), or the size of a buffer of io_uring.
+    Wide,
 }
 
 /// The operation that closes a source.

@@ -49,6 +49,10 @@ use crate::wake::Waker;
 /// Maximum length of a lease, and the size of the one buffer into which readiness back ends receive.
 pub const LEASE_BYTES_MAX: usize = 64 * 1024;
 
+/// Maximum length of a lease of a stream with [`LendLimit::Narrow`](crate::LendLimit::Narrow). The buffers of io_uring have this
+/// length unless a setting changes it.
+pub const NARROW_LEASE_BYTES: usize = 16 * 1024;
+
 /// Maximum bytes that a single send hands to the kernel before other connections are served.
 pub const SEND_QUANTUM: u64 = 4 << 20;
 

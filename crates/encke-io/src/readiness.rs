@@ -22,11 +22,13 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Now};
 use crate::offload::{Pool, Returns};
-use crate::op::{CloseOp, Done, Event, Op, OpKind, Send, Token};
+use crate::op::{CloseOp, Done, Event, LendLimit, Op, OpKind, Send, Token};
 use crate::op_error::OpError;
 use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
-use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, SPARES_MAX, Unavailable};
+use crate::reactor::{
+    Backend, LEASE_BYTES_MAX, NARROW_LEASE_BYTES, Occupancy, Reactor, ReactorSource, SPARES_MAX, Unavailable,
+};
 use crate::sending::{SendStep, Sending, is_one_segment};
 use crate::slab::Slab;
 use crate::socket::Stream;
@@ -128,6 +130,8 @@ const REGISTERED: u8 = 1;
 const REGISTERED_READ: u8 = 2;
 const REGISTERED_WRITE: u8 = 4;
 const REGISTERED_HANGUP: u8 = 8;
+/// The other bit of `ReadySource::registered`: leases are narrow ([`LendLimit::Narrow`]).
+const NARROW: u8 = 16;
 
 impl ReadySource {
     const fn new(handle: Option<Handle>, kind: ReadySourceKind, flags: u16) -> Self {
@@ -211,7 +215,7 @@ impl<P: Poller> Readiness<P> {
                     && !(FileFlight::EXISTS && self.sends.get(row.link).is_some_and(Sending::is_in_flight)),
                 hangup: flags & (ENDED | HINTED) == 0 && row.kind == ReadySourceKind::Stream,
             };
-            let current = row.registered;
+            let (current, narrow) = (row.registered & !NARROW, row.registered & NARROW);
             let wanted = interest != Interest::default() || P::EDGE && current & REGISTERED != 0;
             let target = if wanted {
                 REGISTERED
@@ -224,7 +228,7 @@ impl<P: Poller> Readiness<P> {
             if current == target {
                 continue;
             }
-            row.registered = target;
+            row.registered = target | narrow;
             let result = match (current & REGISTERED != 0, wanted) {
                 (false, true) => self.poller.add(row.handle(), token, interest),
                 (true, true) => self.poller.modify(row.handle(), token, interest),
@@ -234,7 +238,7 @@ impl<P: Poller> Readiness<P> {
                 }
             };
             if let Err(error) = result {
-                row.registered = 0;
+                row.registered = narrow;
                 row.flags &= !ARMED;
                 let op = if row.kind == ReadySourceKind::Listener { OpKind::Accept } else { OpKind::Recv };
                 self.done.push_back(failed(token, op, error.into()));
@@ -357,14 +361,15 @@ impl<P: Poller> Readiness<P> {
                 Event::PeerClosed { token, behind_data: true }
             });
         }
-        match net::receive(row.handle(), &mut self.scratch[..], row.flags & BROKEN != 0) {
+        let most = if row.registered & NARROW == 0 { LEASE_BYTES_MAX } else { NARROW_LEASE_BYTES };
+        match net::receive(row.handle(), &mut self.scratch[..most], row.flags & BROKEN != 0) {
             Ok(0) => {
                 row.flags = row.flags & !ARMED | ENDED | OVER;
                 self.note_change(token);
                 ReadyOutcome::Event(Event::PeerClosed { token, behind_data: false })
             }
             Ok(len) => {
-                if len < LEASE_BYTES_MAX && row.flags & (HANGUP | BROKEN) == 0 {
+                if len < most && row.flags & (HANGUP | BROKEN) == 0 {
                     // A short read has emptied the socket. A second call would only return EAGAIN (epoll(7), Q9).
                     row.flags &= !READABLE;
                 } else {
@@ -609,6 +614,8 @@ impl<P: Poller> Reactor for Readiness<P> {
             Op::Retire => net::refuse_new(row.handle()),
             Op::Tune(_) if row.kind == ReadySourceKind::Listener && !net::INHERITS_TUNING => {}
             Op::Tune(tuning) => net::tune(row.handle(), tuning),
+            Op::Lend(LendLimit::Narrow) => row.registered |= NARROW,
+            Op::Lend(LendLimit::Wide) => row.registered &= !NARROW,
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),
@@ -634,7 +641,7 @@ impl<P: Poller> Reactor for Readiness<P> {
         self.poller.wait(timeout, |token, ready| {
             let Some(row) = places.get_mut(token) else { return };
             if P::ONE_SHOT {
-                row.registered = 0;
+                row.registered &= NARROW;
                 if row.flags & CHANGED == 0 {
                     row.flags |= CHANGED;
                     changed.push(token);

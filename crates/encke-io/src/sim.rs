@@ -29,10 +29,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::Now;
-use crate::op::{Done, Event, Job, Op, OpKind, Peer, Send, Token};
+use crate::op::{Done, Event, Job, LendLimit, Op, OpKind, Peer, Send, Token};
 use crate::op_error::OpError;
 use crate::places::Places;
-use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource};
+use crate::reactor::{Backend, LEASE_BYTES_MAX, NARROW_LEASE_BYTES, Occupancy, Reactor, ReactorSource};
 use crate::sending::{SegmentRest, Sending};
 use crate::socket::{Address, Listener, Stream};
 use crate::wake::{WakeSignal, Waker};
@@ -424,6 +424,8 @@ impl Reactor for SimReactor {
             }
             // Simulated links have limits of their own, and no acknowledgements.
             Op::Tune(_) => {}
+            Op::Lend(LendLimit::Narrow) => place.flags |= NARROW,
+            Op::Lend(LendLimit::Wide) => place.flags &= !NARROW,
             Op::Connect(address) => {
                 assert!(place.link.is_none(), "connected once");
                 place.flags |= CONNECTING;
@@ -613,6 +615,8 @@ const BLOCKED: u8 = 1 << 4;
 const CONNECTING: u8 = 1 << 5;
 /// The sending direction ends once the send in flight has ended.
 const FINISHING: u8 = 1 << 6;
+/// Leases are narrow.
+const NARROW: u8 = 1 << 7;
 
 /// A listener's address.
 struct SimListener {
@@ -1212,7 +1216,8 @@ impl WorldState {
             place.flags = place.flags & !ARMED | ENDED;
             return Some(PendingEvent::Event(Event::PeerClosed { token, behind_data: false }));
         }
-        let limit = self.random.within_usize(1..=LEASE_BYTES_MAX);
+        let most = if place.has(NARROW) { NARROW_LEASE_BYTES } else { LEASE_BYTES_MAX };
+        let limit = self.random.within_usize(1..=most);
         lease.clear();
         self.read(link, at, limit, lease);
         self.stations[number].enqueue(token);

@@ -53,9 +53,9 @@ impl Handler for RelayHandler {
         let Some(exchange) = self.exchanges.get(&id).copied() else { return };
         match event {
             UpstreamEvent::Received(bytes) => {
-                let waiting = self.context.write(exchange, bytes);
+                let queued = self.context.write(exchange, bytes);
                 // `Handler::writable` resumes the other server.
-                if waiting >= 64 * 1024 {
+                if queued.is_full {
                     self.context.pause(id);
                 }
             }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::socket::Watched;
-use encke_io::{Address, Done, Job, JobLane, Now, Segment};
+use encke_io::{Address, Done, Job, JobLane, LendLimit, Now, Segment};
 use encke_session::tls::Session;
 use encke_settings::SourceLine;
 use encke_stats::Source;
@@ -18,7 +18,7 @@ use crate::inbox::{Inbox, WorkerMessage};
 use crate::inspect::ConnDescription;
 use crate::log::{LogLabel, LogNotes, NotesMode};
 use crate::metrics::WorkerMetrics;
-use crate::open_table::{OpenEnd, OpenTable};
+use crate::open_table::{OpenEnd, OpenTable, Queued};
 use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
 use crate::reply::{Fields, Reply};
 use crate::request::{Kept, Request};
@@ -236,6 +236,7 @@ pub(crate) enum Action {
     Shutdown(UpstreamId),
     /// Starts or stops receiving.
     Receive(UpstreamId, bool),
+    Lend(UpstreamId, LendLimit),
     /// Nanoseconds until the deadline.
     Deadline(UpstreamId, u64),
     Close(UpstreamId),
@@ -346,6 +347,12 @@ impl HandlerContext {
         self.act(Action::Receive(id, true));
     }
 
+    /// Limits the bytes that one [`UpstreamEvent::Received`] of an outgoing connection lends. At first they are not limited beyond
+    /// [`LEASE_BYTES_MAX`](encke_io::LEASE_BYTES_MAX).
+    pub fn lend(&self, id: UpstreamId, limit: LendLimit) {
+        self.act(Action::Lend(id, limit));
+    }
+
     /// Sets the deadline of an outgoing connection, in place of an earlier one: [`UpstreamEvent::Overdue`] follows after
     /// `after_ns`; with `u64::MAX`, never.
     pub fn deadline(&self, id: UpstreamId, after_ns: u64) {
@@ -392,9 +399,9 @@ impl HandlerContext {
     }
 
     /// Writes content of an open response ([`Body::Open`](crate::Body::Open)), even before the response itself is given.
-    /// Returns the number of queued bytes: at 64 KiB or more, the handler must wait for [`Handler::writable`]. Does nothing if
-    /// the exchange has ended.
-    pub fn write(&self, exchange: ExchangeKey, bytes: &[u8]) -> usize {
+    /// Returns the bytes that wait: the queue is full at 64 KiB, or at 8 KiB while the client has received less than
+    /// [`PROVEN_BYTES`](crate::PROVEN_BYTES) of the response. Does nothing if the exchange has ended.
+    pub fn write(&self, exchange: ExchangeKey, bytes: &[u8]) -> Queued {
         self.requests.has_actions.set(true);
         let key = (exchange.slot, exchange.generation);
         self.requests.open.borrow_mut().write(key, bytes, || self.take_buffer())

@@ -106,6 +106,7 @@ pub use listener::{Bound, ListenConfig};
 pub use log::{
     AccessLog, LogFormat, LogLabel, LogNotes, LogOutput, LogSettings, LogTail, TailEntry, TailFilter,
 };
+pub use open_table::{PROVEN_BYTES, Queued};
 pub use operate::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
     FieldValue, RuleStep, Verb, VerbField,

@@ -3,8 +3,8 @@
 //! ```text
 //! HandlerContext::respond(Body::Open) ─► head ─┐
 //! HandlerContext::write ─► one copy into the buffer of the exchange ─ the callback has returned ─► fill_open ─► one send
-//!     │ bytes that wait ≥ 64 KiB: the handler pauses its source                             │
-//!     └◄── Handler::writable ◄── fewer than 64 KiB wait ◄── sent ◄──────────────────────────┘
+//!     │ bytes that wait ≥ 64 KiB, at first 8: the handler pauses its source                 │
+//!     └◄── Handler::writable ◄── fewer wait ◄── sent ◄──────────────────────────────────────┘
 //! HandlerContext::finish ─► the last chunk and trailers, the end of the stream or of the connection
 //! HandlerContext::reset  ─► a reset        client gone before the end ─► Handler::gone
 //! ```

@@ -4,6 +4,21 @@ use crate::reply::Fields;
 
 /// The number of waiting bytes at which a handler must pause until [`Handler::writable`](crate::Handler::writable).
 pub(crate) const WAITING_MAX: usize = 64 * 1024;
+/// The same for a client that has received less than [`PROVEN_BYTES`] of the response.
+const UNPROVEN_WAITING_MAX: usize = 8 * 1024;
+
+/// Content of a response after which its client is known to receive, in bytes. The buffers of a kernel hold less. Until then, the
+/// source of the response may keep only little for it: a client that sends a request and never reads costs that much memory.
+pub const PROVEN_BYTES: u64 = 128 * 1024;
+
+/// The bytes of an open response that wait to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queued {
+    /// The number of bytes.
+    pub bytes: usize,
+    /// Whether the handler must not write more until [`Handler::writable`](crate::Handler::writable).
+    pub is_full: bool,
+}
 
 /// The open responses of a worker, by index of their exchange. An entry is created by the first write, and ends with the
 /// exchange.
@@ -29,6 +44,20 @@ struct OpenEntry {
     buffer: Vec<u8>,
     /// Bytes of the send in flight.
     in_flight: usize,
+    /// Bytes of completed sends, up to [`PROVEN_BYTES`].
+    sent: u32,
+}
+
+impl OpenEntry {
+    /// Bytes that wait to be sent.
+    const fn waiting(&self) -> usize {
+        self.buffer.len() + self.in_flight
+    }
+
+    /// The number of waiting bytes at which the handler must pause.
+    const fn most(&self) -> usize {
+        if self.sent as u64 >= PROVEN_BYTES { WAITING_MAX } else { UNPROVEN_WAITING_MAX }
+    }
 }
 
 /// The end of a response by its handler.
@@ -46,24 +75,26 @@ pub(crate) struct OpenDue {
 }
 
 impl OpenTable {
-    /// Appends bytes of an exchange. Returns the number of waiting bytes.
+    /// Appends bytes of an exchange.
     pub(crate) fn write(
         &mut self,
         (slot, generation): (u32, u32),
         bytes: &[u8],
         buffer: impl FnOnce() -> Vec<u8>,
-    ) -> usize {
-        let Some(entry) = self.touch(slot, generation) else { return 0 };
+    ) -> Queued {
+        const NOTHING: Queued = Queued { bytes: 0, is_full: false };
+        let Some(entry) = self.touch(slot, generation) else { return NOTHING };
         if entry.end.is_some() || entry.mute {
-            return 0;
+            return NOTHING;
         }
         if entry.buffer.capacity() == 0 {
             entry.buffer = buffer();
         }
         entry.buffer.extend_from_slice(bytes);
-        let waiting = entry.buffer.len() + entry.in_flight;
-        entry.crowded |= waiting >= WAITING_MAX;
-        waiting
+        let bytes = entry.waiting();
+        let is_full = bytes >= entry.most();
+        entry.crowded |= is_full;
+        Queued { bytes, is_full }
     }
 
     /// Records the end of an exchange's response. A second end is ignored, except that a reset replaces an end not yet
@@ -130,14 +161,15 @@ impl OpenTable {
     /// Records that the bytes in flight are sent.
     pub(crate) fn sent(&mut self, slot: u32) {
         if let Some(entry) = self.entries.get_mut(slot as usize) {
-            entry.in_flight = 0;
+            let sent = entry.sent as usize + std::mem::take(&mut entry.in_flight);
+            entry.sent = sent.min(PROVEN_BYTES as usize) as u32;
         }
     }
 
     /// Whether a handler that waits for room has room now. Returns true once.
     pub(crate) fn has_room_again(&mut self, slot: u32) -> bool {
         self.entries.get_mut(slot as usize).is_some_and(|entry| {
-            let room = entry.crowded && entry.buffer.len() + entry.in_flight < WAITING_MAX;
+            let room = entry.crowded && entry.waiting() < entry.most();
             entry.crowded &= !room;
             room
         })
@@ -169,15 +201,15 @@ mod tests {
     fn bytes_wait_until_their_send_has_ended() {
         let mut table = OpenTable::default();
         let key = (3, 7);
-        assert_eq!(table.write(key, b"one", Vec::new), 3);
-        assert_eq!(table.write(key, b"two", Vec::new), 6);
+        assert_eq!(table.write(key, b"one", Vec::new).bytes, 3);
+        assert_eq!(table.write(key, b"two", Vec::new).bytes, 6);
         assert_eq!((table.next_touched(), table.next_touched()), (Some(key), None));
         assert_eq!(table.take(3).bytes, b"onetwo");
-        assert_eq!(table.write(key, b"three", Vec::new), 11, "six are in flight");
+        assert_eq!(table.write(key, b"three", Vec::new).bytes, 11, "six are in flight");
         table.sent(3);
-        assert_eq!(table.write(key, b"", Vec::new), 5);
+        assert_eq!(table.write(key, b"", Vec::new).bytes, 5);
         assert!(!table.has_room_again(3), "there was room all the time");
-        assert_eq!(table.write(key, &[0; WAITING_MAX], Vec::new), WAITING_MAX + 5);
+        assert_eq!(table.write(key, &[0; WAITING_MAX], Vec::new).bytes, WAITING_MAX + 5);
         table.take(3);
         assert!(!table.has_room_again(3));
         table.sent(3);
@@ -186,14 +218,36 @@ mod tests {
     }
 
     #[test]
+    fn little_waits_for_a_client_that_has_not_proven_to_receive() {
+        let mut table = OpenTable::default();
+        let key = (0, 1);
+        assert!(!table.write(key, &[0; UNPROVEN_WAITING_MAX - 1], Vec::new).is_full);
+        assert!(table.write(key, b"x", Vec::new).is_full);
+        let mut passed = UNPROVEN_WAITING_MAX as u64;
+        while passed < PROVEN_BYTES {
+            table.take(0);
+            table.sent(0);
+            assert!(table.has_room_again(0));
+            assert!(table.write(key, &[0; UNPROVEN_WAITING_MAX], Vec::new).is_full, "after {passed} bytes");
+            passed += UNPROVEN_WAITING_MAX as u64;
+        }
+        table.take(0);
+        table.sent(0);
+        assert!(!table.write(key, &[0; WAITING_MAX - 1], Vec::new).is_full);
+        assert!(table.write(key, b"x", Vec::new).is_full);
+        // The next exchange has another client.
+        assert!(table.write((0, 2), &[0; UNPROVEN_WAITING_MAX], Vec::new).is_full);
+    }
+
+    #[test]
     fn a_place_is_of_one_exchange_at_a_time() {
         let mut table = OpenTable::default();
         table.write((0, 1), b"first", Vec::new);
         table.end((0, 1), OpenEnd::Finish(Fields::new()));
-        assert_eq!(table.write((0, 1), b"behind its end", Vec::new), 0);
+        assert_eq!(table.write((0, 1), b"behind its end", Vec::new).bytes, 0);
         // The first exchange is over, whether or not its handler knows.
-        assert_eq!(table.write((0, 2), b"other", Vec::new), 5);
-        assert_eq!(table.write((0, 1), b"late", Vec::new), 0);
+        assert_eq!(table.write((0, 2), b"other", Vec::new).bytes, 5);
+        assert_eq!(table.write((0, 1), b"late", Vec::new).bytes, 0);
         table.end((0, 1), OpenEnd::Reset);
         assert!(!table.is_reset(0));
         assert_eq!(table.take(0).bytes, b"other");
@@ -201,6 +255,6 @@ mod tests {
         table.write((0, u32::MAX), b"", Vec::new);
         assert_eq!(table.close(0), b"");
         table.write((0, u32::MAX), b"last", Vec::new);
-        assert_eq!(table.write((0, 0), b"first", Vec::new), 5);
+        assert_eq!(table.write((0, 0), b"first", Vec::new).bytes, 5);
     }
 }

@@ -143,6 +143,12 @@ impl Core {
                     self.receive_upstream(token);
                 }
             }
+            Action::Lend(id, limit) => {
+                let Some(token) = self.upstreams.get_mut(id).map(|upstream| upstream.token) else { return };
+                if self.conn(token).is_some() {
+                    self.ops.push((token, Op::Lend(limit)));
+                }
+            }
             Action::Deadline(id, after_ns) => {
                 let Some(token) = self.upstreams.get_mut(id).map(|upstream| upstream.token) else { return };
                 if self.conn(token).is_some() {

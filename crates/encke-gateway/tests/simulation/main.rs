@@ -223,7 +223,7 @@ fn every_request_gets_its_response_or_an_error_exactly_once() {
         ("responses to POST", posts, 300),
         ("WebSockets", sockets, 100),
         ("bad responses of applications", bad, 200),
-        ("late responses", late, 20),
+        ("late responses", late, 10),
         ("refusals of the queue", queue, 100),
         ("resets", resets, 20),
         ("deaths of applications", deaths as usize, 50),

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use encke_io::{LEASE_BYTES_MAX, Op, OpError, OpKind, Peer as Origin, Reactor, Segment, Send, Token};
+use encke_io::{
+    LEASE_BYTES_MAX, LendLimit, NARROW_LEASE_BYTES, Op, OpError, OpKind, Peer as Origin, Reactor, Segment,
+    Send, Token,
+};
 
 use crate::stage::{End, Note, Peer, Random, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
@@ -109,6 +112,28 @@ pub fn more_than_a_lease_arrives_in_pieces<S: Scene>(stage: &mut Stage<S>) {
     stage.submit(token, Op::Recv);
     stage.peer_sends(&mut peer, &message[held..]);
     assert!(stage.received(token, message.len()) == message);
+}
+
+pub fn narrow_leases_are_short_and_lose_nothing<S: Scene>(stage: &mut Stage<S>) {
+    let (token, mut peer) = stage.connection();
+    let message = pattern(5 * LEASE_BYTES_MAX + 1);
+    for limit in [LendLimit::Narrow, LendLimit::Wide, LendLimit::Narrow] {
+        stage.submit(token, Op::Lend(limit));
+        // Without an armed receive, so that more than a lease accumulates.
+        let held = peer.send(&message);
+        stage.submit(token, Op::Recv);
+        stage.peer_sends(&mut peer, &message[held..]);
+        let mut seen = Vec::new();
+        while seen.len() < message.len() {
+            let lease = stage.lease(token);
+            let most = if limit == LendLimit::Narrow { NARROW_LEASE_BYTES } else { LEASE_BYTES_MAX };
+            assert!(lease.len() <= most, "a lease of {} bytes is {limit:?}", lease.len());
+            seen.extend(lease);
+        }
+        assert!(seen == message);
+        stage.submit(token, Op::Pause);
+        stage.settle();
+    }
 }
 
 pub fn the_end_comes_after_the_data_and_once<S: Scene>(stage: &mut Stage<S>) {

@@ -43,6 +43,7 @@ macro_rules! on {
                 bytes_arrive_in_order_however_they_are_cut,
                 what_arrived_before_receiving_was_asked_for_is_not_lost,
                 more_than_a_lease_arrives_in_pieces,
+                narrow_leases_are_short_and_lose_nothing,
                 the_end_comes_after_the_data_and_once,
                 after_the_peers_end_sending_still_works,
                 an_end_is_hinted_while_receiving_is_paused,

@@ -275,14 +275,18 @@ impl<S: Scene> Stage<S> {
     pub fn received(&mut self, of: Token, len: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < len {
-            let piece = self.expect("bytes", |note| match note {
-                Note::Received(token, bytes) if *token == of => Some(bytes.clone()),
-                _ => None,
-            });
-            bytes.extend(piece);
+            bytes.extend(self.lease(of));
         }
         assert_eq!(bytes.len(), len, "not a byte more than was sent");
         bytes
+    }
+
+    /// Waits for the next lease of a connection.
+    pub fn lease(&mut self, of: Token) -> Vec<u8> {
+        self.expect("bytes", |note| match note {
+            Note::Received(token, bytes) if *token == of => Some(bytes.clone()),
+            _ => None,
+        })
     }
 
     pub fn peer_closed(&mut self, of: Token) -> bool {

@@ -33,7 +33,6 @@ const SEEDS: u64 = 120;
 const CLIENTS: usize = 16;
 /// Steps after which an unfinished run counts as stuck.
 const STEPS_MAX: usize = 2_000_000;
-const WAITING_MAX: usize = 64 * 1024;
 
 fn relay_address() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 80))
@@ -113,7 +112,7 @@ impl Handler for Relays {
         match event {
             UpstreamEvent::Received(bytes) => {
                 let key = self.begin(id);
-                if self.context.write(key, bytes) >= WAITING_MAX {
+                if self.context.write(key, bytes).is_full {
                     self.context.pause(id);
                 }
             }

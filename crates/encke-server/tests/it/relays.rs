@@ -364,7 +364,7 @@ impl Handler for Writing {
                 open(200, Some(5))
             }
             b"/204" | b"/304" => {
-                assert_eq!(context.write(key, b"dropped"), 7);
+                assert_eq!(context.write(key, b"dropped").bytes, 7);
                 context.finish(key, Fields::new());
                 open(if request.path() == b"/204" { 204 } else { 304 }, None)
             }

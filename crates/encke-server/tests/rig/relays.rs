@@ -369,9 +369,9 @@ impl Handler for Relays {
         match event {
             UpstreamEvent::Received(bytes) => {
                 Self::begin(&self.context, relayed);
-                let waiting = self.context.write(key, bytes);
-                assert!(waiting < WAITING_MAX + EVENT_MAX, "it was paused before: {waiting}");
-                if waiting >= WAITING_MAX {
+                let queued = self.context.write(key, bytes);
+                assert!(queued.bytes < WAITING_MAX + EVENT_MAX, "it was paused before: {}", queued.bytes);
+                if queued.is_full {
                     self.mount.counts.pauses.fetch_add(1, Ordering::Relaxed);
                     self.context.pause(id);
                 }

@@ -614,7 +614,11 @@ impl UringReactor {
         if place.flags & (WANTED | PARKED | ENDED) != WANTED {
             return RingOutcome::Nothing;
         }
-        match sys::recv(place.descriptor(), &mut self.scratch[..], RecvFlags::DONTWAIT) {
+        match sys::recv(
+            place.descriptor(),
+            &mut self.scratch[..self.settings.buffer_bytes as usize],
+            RecvFlags::DONTWAIT,
+        ) {
             Ok((0, _)) => self.peer_ended(index),
             Ok((len, _)) => RingOutcome::Scratch(token, len),
             Err(Errno::AGAIN | Errno::INTR) => RingOutcome::Nothing,
@@ -1116,6 +1120,8 @@ impl Reactor for UringReactor {
                 net::refuse_new(place.descriptor());
             }
             Op::Tune(tuning) => net::tune(place.descriptor(), tuning),
+            // A lease is a buffer of the ring, whose size is the same for all.
+            Op::Lend(_) => {}
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),
