@@ -27,6 +27,9 @@ class Hoard(NamedTuple):
     # A part of a ClientHello.
     partial: bool = False
     crowds: tuple[int, int] = (50, 250)
+    # Whether an application sends without being asked. A worker of io_uring holds up to 16 MiB that have arrived from applications
+    # before they were paused: what the first crowd must fill.
+    floods: bool = False
 
 
 def h2(path: str, count: int) -> bytes:
@@ -50,8 +53,8 @@ HOARDS = {
     "a part of a publish": Hoard(POST + b"x" * 100, "encke_exchanges_open"),
     "an event stream": Hoard(get("/push/hoard", "Accept: text/event-stream\r\n"), REQUESTS),
     "a WebSocket with a part of a message": Hoard(get("/push/hoard", UPGRADE) + b"\x81\xfe\x80\x00mask" + b"x" * 20, REQUESTS),
-    "a response of an application": Hoard(get("/app/large.bin"), REQUESTS),
-    "a WebSocket to an application": Hoard(get("/flood/", UPGRADE), REQUESTS),
+    "a response of an application": Hoard(get("/app/large.bin"), REQUESTS, floods=True),
+    "a WebSocket to an application": Hoard(get("/flood/", UPGRADE), REQUESTS, floods=True),
     "a part of a body for an application": Hoard(b"POST /app/small.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n" + b"x" * 100,
                                                  "encke_exchanges_open"),
     "a part of a ClientHello": Hoard(PARTIAL_HELLO, ACCEPTED, partial=True),
@@ -78,7 +81,7 @@ def hoarded(rig: AttackRig, name: str, hoard: Hoard) -> float:
                          | {"write_rate": "1B/s", "body_rate": "1B/s"},
                          "site": [{"root": str(application.root), "route": routes}]})
     held, sent, open_ = [], [], 0
-    for crowd in hoard.crowds:
+    for crowd in (500, 700) if hoard.floods and rig.backend == "uring" else hoard.crowds:
         for _ in range(crowd - open_):
             connect(rig, server, hoard)
         open_ = crowd
