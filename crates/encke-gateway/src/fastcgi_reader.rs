@@ -28,6 +28,8 @@ pub(crate) struct FastCgiReader {
     touched: bool,
     /// Whether the application keeps the connection after the present response.
     keeps: bool,
+    /// Whether content beyond its length was dropped.
+    is_cut: bool,
     /// Messages of the application for its operator, up to [`MESSAGES_MAX`] bytes.
     messages: Vec<u8>,
 }
@@ -48,6 +50,8 @@ enum Phase {
 
 /// Bytes of messages that are kept for the log, for each response.
 const MESSAGES_MAX: usize = 4 * 1024;
+/// The message about content that is dropped.
+const CUT: &[u8] = b"the response is longer than its Content-Length, and its end was dropped\n";
 
 impl FastCgiReader {
     /// Expects the response to a request with `method`. `keeps`: whether the request asks the application to keep the connection.
@@ -55,6 +59,7 @@ impl FastCgiReader {
         self.method = Some(method);
         self.phase = Phase::Head;
         self.touched = false;
+        self.is_cut = false;
         self.keeps = keeps;
         self.messages.clear();
     }
@@ -99,9 +104,18 @@ impl FastCgiReader {
                     Phase::Idle | Phase::None => {}
                     Phase::Open => return Ok(ReadStep::Data(output, at)),
                     Phase::Length(left) => {
-                        let rest = left.checked_sub(output.len() as u64).ok_or_else(malformed)?;
-                        self.phase = Phase::Length(rest);
-                        return Ok(ReadStep::Data(output, at));
+                        // Many scripts end with a line feed that their Content-Length does not count. As with HTTP, the length holds.
+                        let kept = output.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                        if kept < output.len() && !self.is_cut {
+                            self.is_cut = true;
+                            let room = MESSAGES_MAX.saturating_sub(self.messages.len());
+                            self.messages.extend_from_slice(&CUT[..CUT.len().min(room)]);
+                        }
+                        if kept == 0 {
+                            continue;
+                        }
+                        self.phase = Phase::Length(left - kept as u64);
+                        return Ok(ReadStep::Data(&output[..kept], at));
                     }
                     Phase::Head => {
                         let Some((head, taken)) = self.cgi.take(output).map_err(|_| malformed())? else {
@@ -244,7 +258,15 @@ mod tests {
         let of = |content: &str| [output("Content-Length: 2\n\n"), output(content), end()].concat();
         assert_eq!(every_way(Method::Get, &of("ok"), true).expect("whole").3, Some(true));
         assert_eq!(every_way(Method::Get, &of("o"), false), Err(ResponseFault::Truncated));
-        assert!(matches!(read(Method::Get, &[&of("okay")], false), Err(ResponseFault::Malformed(_))));
+        for more in ["ok\n", "okay"] {
+            assert_eq!(
+                every_way(Method::Get, &of(more), true).expect("cut"),
+                (200, b"ok".to_vec(), CUT.to_vec(), Some(true))
+            );
+        }
+        let later =
+            [output("Content-Length: 2\n\n"), output("ok"), output("ay"), output("!"), end()].concat();
+        assert_eq!(every_way(Method::Get, &later, true).expect("cut").2, CUT, "one message");
         assert_eq!(
             every_way(Method::Head, &of("ok"), true).expect("whole").1,
             b"",

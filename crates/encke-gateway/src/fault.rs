@@ -141,7 +141,21 @@ impl GatewayFault {
         }
     }
 
-    /// Whether the target is at fault, so that it counts towards its ejection.
+    /// Whether this counts towards the ejection of the target: it gives no response. A response that has begun does not count,
+    /// whatever follows: it depends on the request, such as an event stream that is silent, and other requests succeed.
+    pub(crate) const fn ejects(self) -> bool {
+        matches!(
+            self,
+            Self::Unresolved
+                | Self::Unreachable
+                | Self::ConnectTime
+                | Self::Tls
+                | Self::ResponseTime
+                | Self::Ended
+        )
+    }
+
+    /// Whether the target is at fault, so that another one may do better.
     pub(crate) const fn is_targets(self) -> bool {
         let is_own = matches!(
             self,

@@ -43,7 +43,8 @@ impl ProxyCounters {
 pub(crate) fn report_ejection(upstream: &NamedUpstream, target: &UpstreamTarget, fault: GatewayFault) {
     let (name, url) = (&upstream.settings.name, target.url());
     let text = format!(
-        "upstream {name}: {url} is left out for some time, after failures in a row: {}",
+        "upstream {name}: {url} is left out for some time, after failures in a row: {} ({})",
+        fault.sentence(),
         fault.name()
     );
     notice::report(Level::Warn, &text);

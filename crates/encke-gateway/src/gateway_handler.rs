@@ -29,6 +29,7 @@ use encke_wire::http1::Framing;
 use encke_wire::method::Method;
 use encke_wire::target::encode_target_path;
 
+use self::redirects::escaped_target;
 use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file};
 use crate::health_check::HealthChecks;
 use crate::id_map::IdMap;
@@ -258,6 +259,7 @@ impl GatewayHandler {
             forwarded: settings.forwarded,
             via: settings.via,
             expect: route.buffer == 0,
+            restores: route.compression.is_some(),
         };
         if !put_request_head(&mut head, request, &plan) {
             return self.fail(request, exchange, &route, (400, &"path"));
@@ -417,7 +419,7 @@ impl GatewayHandler {
                 self.replace_by_error(exchange, &request, &asked, error);
             }
             Replacement::Path(path, fields) => {
-                let path = String::from_utf8_lossy(&path).into_owned();
+                let path = escaped_target(&path);
                 request.site = site;
                 return self.redirect(exchange, request, &path, fields);
             }

@@ -16,6 +16,7 @@ mod app_file;
 mod app_place;
 mod balance;
 mod balance_settings;
+mod conditions;
 mod conn_reader;
 mod describe;
 mod drain;

@@ -178,11 +178,10 @@ impl UpstreamConn {
 }
 
 impl UpstreamConn {
-    /// Whether the client may have caused this fault, by a body that it does not complete or a response that it does not receive:
-    /// applications close such connections. It must not count against the target, or clients could eject it.
+    /// Whether the client may have caused this fault, by a body that it does not complete or by an end of its side: applications
+    /// close such connections. It must not count against the target, or clients could eject it.
     pub(crate) fn is_clients(&self, fault: GatewayFault, body_is_whole: bool) -> bool {
-        let ends = matches!(fault, GatewayFault::Ended | GatewayFault::Truncated | GatewayFault::IdleTime);
-        self.connected && ends && (self.flow.delayed || !body_is_whole)
+        self.connected && fault == GatewayFault::Ended && (self.shut || !body_is_whole)
     }
 }
 
@@ -248,7 +247,12 @@ impl ProxiedRequest {
         (self.fastcgi, self.script) = (true, script);
         // A FastCGI application cannot consent to a body.
         self.awaits_continue = false;
-        if self.framing == Framing::Chunked && !self.body_is_whole {
+        // A script runs with the part of a body that has arrived when the client breaks off, so it gets only whole bodies, if they fit.
+        let fits = match self.framing {
+            Framing::Length(length) => length <= self.buffer_max(),
+            Framing::Chunked | Framing::None => true,
+        };
+        if fits && !self.body_is_whole {
             self.buffered.get_or_insert_default();
         }
         self
@@ -272,11 +276,7 @@ impl ProxiedRequest {
 
     /// Bytes of a body that are read before the application gets the request.
     pub(crate) fn buffer_max(&self) -> u64 {
-        if self.fastcgi && self.framing == Framing::Chunked {
-            self.route.buffer.max(REPLAY_BYTES_MAX as u64)
-        } else {
-            self.route.buffer
-        }
+        if self.fastcgi { self.route.buffer.max(REPLAY_BYTES_MAX as u64) } else { self.route.buffer }
     }
 
     /// Whether the body has no length, and is too long to find it out.
@@ -460,13 +460,10 @@ pub(crate) struct ResponseFlow {
     is_wide: bool,
     /// Whether receiving is paused, because the client takes the response slowly.
     pub(crate) paused: bool,
-    /// Whether the client has delayed the application: it has ended its side, or received slowly. The application may close such a
-    /// connection.
-    pub(crate) delayed: bool,
 }
 
 impl ResponseFlow {
-    const NEW: Self = Self { passed: 0, is_wide: false, paused: false, delayed: false };
+    const NEW: Self = Self { passed: 0, is_wide: false, paused: false };
 
     /// Writes content for the client. Pauses the connection if the client takes it slowly.
     pub(crate) fn write(
@@ -480,7 +477,7 @@ impl ResponseFlow {
         }
         self.passed += content.len() as u64;
         if context.write(key, content).is_full {
-            (self.paused, self.delayed) = (true, true);
+            self.paused = true;
             context.pause(id);
         }
     }

@@ -194,7 +194,7 @@ impl Proxy {
         request.wish.add_tried(target);
         if let Some(upstream) = self.upstreams.get(request.upstream)
             && let Some(failed) = upstream.targets.get(target)
-            && fault.is_targets()
+            && fault.ejects()
             && failed.failed(now_ns, fault)
         {
             self.counters.ejections.increment();
@@ -431,7 +431,8 @@ impl Proxy {
         let is_stale = conn.reused && conn.reader.is_untouched() && fault == GatewayFault::Ended;
         let body_is_whole = self.requests.get(&key).is_none_or(|request| request.body_is_whole);
         let is_targets = !is_stale && fault.is_targets();
-        if is_targets
+        if !is_stale
+            && fault.ejects()
             && !conn.is_clients(fault, body_is_whole)
             && let Some(upstream) = self.upstreams.get(conn.upstream)
             && let Some(target) = upstream.targets.get(conn.target)
@@ -773,7 +774,7 @@ impl Proxy {
         if let Some(id) = request.conn
             && let Some(conn) = self.conns.get_mut(&id)
         {
-            (conn.flow.paused, conn.flow.delayed) = (true, true);
+            conn.flow.paused = true;
             self.context.pause(id);
         }
     }
@@ -797,7 +798,7 @@ impl Proxy {
             && let Some(id) = request.conn
             && let Some(conn) = self.conns.get_mut(&id)
         {
-            (conn.shut, conn.flow.delayed) = (true, true);
+            conn.shut = true;
             self.context.shutdown(id);
         }
     }

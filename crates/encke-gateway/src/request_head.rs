@@ -18,6 +18,7 @@ use encke_wire::field::{self, Known};
 use encke_wire::http1::{Framing, put_number};
 use encke_wire::target::put_resolved_path;
 
+use crate::conditions::put_restored;
 use crate::field_changes::{FieldChanges, FieldValues};
 use crate::response_head::{VIA, names_a_field};
 
@@ -43,6 +44,8 @@ pub(crate) struct RequestHeadPlan<'a> {
     pub(crate) via: bool,
     /// Whether the client may wait for the application's consent to its body.
     pub(crate) expect: bool,
+    /// Whether responses are compressed, so that the client's entity tags may be weak ones of Encke.
+    pub(crate) restores: bool,
 }
 
 /// Appends the head of the request for the application to `out`. Returns false if the path cannot be forwarded: the client
@@ -147,6 +150,12 @@ fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'
                 || passed.is_some_and(|passed| passed.removes(name))
         };
         if is_dropped || plan.changes.drops(name) || has_removed && is_removed() {
+            continue;
+        }
+        if plan.restores
+            && let Some(known @ (Known::IfMatch | Known::IfNoneMatch)) = field.known
+            && put_restored(out, known, field.value)
+        {
             continue;
         }
         field.put(out);

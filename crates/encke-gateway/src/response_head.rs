@@ -95,9 +95,11 @@ const fn is_hop_by_hop(known: Known) -> bool {
     )
 }
 
-/// Whether a field of a response is for this server only.
+/// Whether a field of a response is for this server only. `X-Accel-Buffering` also is for a server before this one, which would
+/// otherwise keep back events: this server never does.
 fn is_order(name: &[u8]) -> bool {
     name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
+        && !name.eq_ignore_ascii_case(b"x-accel-buffering")
         || name.eq_ignore_ascii_case(b"x-sendfile")
         || name.eq_ignore_ascii_case(b"x-lighttpd-send-file")
 }

@@ -323,7 +323,7 @@ impl Tunnels {
         let Some(mut handshake) = tunnel.handshake.take() else { return };
         let now_ns = slot.now().mono_ns;
         if let Some(target) = handshake.start.upstream.targets.get(handshake.target)
-            && fault.is_targets()
+            && fault.ejects()
             && target.failed(now_ns, fault)
         {
             report_ejection(&handshake.start.upstream, target, fault);

@@ -219,6 +219,38 @@ fn a_body_without_a_length_is_measured_first() {
 }
 
 #[test]
+fn a_script_does_not_run_with_a_part_of_a_body() {
+    let app = App::start(|call| output(&format!("\n{}", call.body.len())));
+    let (running, address) = serve(&app, |_| {});
+    for (length, sent) in [(5, 0), (5, 2), (60_000, 59_999)] {
+        let mut client = TcpStream::connect(address).expect("a connection");
+        let head = format!("POST /cut HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        client.write_all(head.as_bytes()).expect("room");
+        client.write_all(&vec![b'x'; sent]).expect("room");
+        client.shutdown(std::net::Shutdown::Write).expect("it is open");
+        // The server has seen the end.
+        client.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let _reset = client.read_to_end(&mut Vec::new());
+    }
+    let body = "x".repeat(60_000);
+    let whole = format!(
+        "POST /whole HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 60000\r\n\r\n{body}"
+    );
+    let response = ask(address, &whole);
+    assert!(response.contains("\r\n60000\r\n"), "{response}");
+    assert_eq!(app.call().variables.get("REQUEST_URI").map(String::as_str), Some("/whole"));
+    running.stop();
+}
+
+#[test]
+fn content_beyond_its_length_is_dropped() {
+    let app = App::start(|_| output("Content-Length: 5\n\nhello\n"));
+    let (running, address) = serve(&app, |_| {});
+    assert_eq!(content(&ask(address, &get("/"))), "hello");
+    running.stop();
+}
+
+#[test]
 fn a_program_that_dies_never_leaves_a_complete_response() {
     let app = App::start(|call| match call.variables["PATH_INFO"].as_str() {
         "/before" => Vec::new(),

@@ -33,6 +33,29 @@ enum AccelTarget {
     Nothing,
 }
 
+/// The target of an `X-Accel-Redirect`, with escapes in place of bytes that a target cannot have. Applications give the name of a file
+/// as text, with some escapes or with all.
+pub(super) fn escaped_target(value: &[u8]) -> String {
+    let mut target = String::with_capacity(value.len());
+    for (at, &byte) in value.iter().enumerate() {
+        let is_escape =
+            || value.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let is_kept = match byte {
+            b'%' => is_escape(),
+            b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' => false,
+            _ => byte.is_ascii_graphic(),
+        };
+        if is_kept {
+            target.push(char::from(byte));
+        } else {
+            target.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]].map(char::from));
+        }
+    }
+    target
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
 impl GatewayHandler {
     /// Serves the path to which an application has sent a client.
     pub(super) fn redirect(
@@ -152,6 +175,7 @@ impl GatewayHandler {
             forwarded: settings.forwarded,
             via: settings.via,
             expect: false,
+            restores: false,
         };
         if !put_request_head(&mut head, &kept.view(), &plan) {
             return None;
@@ -168,5 +192,25 @@ impl GatewayHandler {
         next.wish = wish;
         next.guarded.clone_from(&request.guarded);
         Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_escaped_where_it_must_be() {
+        for (value, target) in [
+            ("/p/tä st.pdf", "/p/t%C3%A4%20st.pdf"),
+            ("/p/t%C3%A4%20st.pdf", "/p/t%C3%A4%20st.pdf"),
+            ("/p/t%C3%A4 st.pdf?a=b c", "/p/t%C3%A4%20st.pdf?a=b%20c"),
+            ("/100%.txt", "/100%25.txt"),
+            ("/a%2", "/a%252"),
+            ("/a#b{c}|\"d\\e", "/a%23b%7Bc%7D%7C%22d%5Ce"),
+        ] {
+            assert_eq!(escaped_target(value.as_bytes()), target);
+        }
+        assert_eq!(escaped_target(b"/\xE4"), "/%E4");
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 
 use encke_server::{ConnLimits, Network};
+use encke_settings::Period;
 use encke_wire::forwarded::ForwardingField;
 
 fn failures(running: &Running, target: SocketAddr) -> String {
@@ -42,6 +43,37 @@ fn unfinished_bodies_do_not_count_against_a_target() {
     }
     assert_eq!(failures(&running, app.address), "0");
     assert_eq!(content(&ask(address, get("/"))), "ok", "the target is not ejected");
+    running.stop();
+}
+
+#[test]
+fn a_response_that_has_begun_does_not_count_against_a_target() {
+    let app = App::start(|call| match call.path() {
+        "/ok" => call.reply("ok"),
+        "/cut" => call.send_last("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
+        "/silent" => {
+            call.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n");
+            call.reader.read_to_end(&mut Vec::new()).expect("the end");
+            false
+        }
+        "/fields" => {
+            let fields: String = (0..110).map(|number| format!("A{number}: b\r\n")).collect();
+            call.send_last(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"))
+        }
+        _ => call.send_last("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    });
+    let (running, address) = serve(&[app.address], |upstream| upstream.idle_time = Period::milliseconds(1));
+    for path in ["/cut", "/silent", "/fields", "/both"] {
+        for _ in 0..4 {
+            let mut client = client(address);
+            client.get_mut().write_all(get(path).as_bytes()).expect("room");
+            let mut response = Vec::new();
+            // A response that has begun ends with a reset.
+            let _reset = client.read_to_end(&mut response);
+        }
+    }
+    assert_eq!(failures(&running, app.address), "0");
+    assert_eq!(content(&ask(address, get("/ok"))), "ok", "the target is not ejected");
     running.stop();
 }
 

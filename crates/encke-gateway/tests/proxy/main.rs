@@ -730,6 +730,23 @@ fn an_application_sends_files_by_their_path_of_the_site() {
 }
 
 #[test]
+fn the_name_of_a_file_may_be_escaped_or_not() {
+    for name in ["tä st.pdf", "t%C3%A4%20st.pdf", "tä%20st.pdf", "t%C3%A4 st.pdf"] {
+        let app = App::start(move |call| {
+            let head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Accel-Redirect: /private/";
+            call.send(format!("{head}{name}\r\n\r\n"))
+        });
+        let internal =
+            RouteSettings { pattern: "/private/**".into(), internal: true, ..RouteSettings::default() };
+        let routes = [route("/**", |_| {}), internal];
+        let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+        let response = ask(address, get("/download"));
+        assert!(response.ends_with("example.org/private/t%C3%A4%20st.pdf"), "{name}: {response}");
+        running.stop();
+    }
+}
+
+#[test]
 fn an_application_sends_files_of_its_directories() {
     let app = App::start(|call| {
         let path = call.path().to_owned();

@@ -361,6 +361,29 @@ fn a_field_that_looks_like_the_framing_changes_nothing_in_a_buffered_request() {
 }
 
 #[test]
+fn conditions_have_the_tag_that_the_application_gave() {
+    let app = App::start(|call| call.send("HTTP/1.1 204 No Content\r\nX-Accel-Buffering: no\r\n\r\n"));
+    let routes = [route("/**", |_| {}), route("/plain/**", |route| route.compress = false)];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    for (path, condition, passed) in [
+        ("/", "If-Match: W/\"a\"", "If-Match: \"a\"\r\n"),
+        ("/", "If-None-Match: W/\"a\"", "If-None-Match: W/\"a\", \"a\"\r\n"),
+        ("/", "If-Range: W/\"a\"", "If-Range: W/\"a\"\r\n"),
+        ("/", "If-Match: *", "If-Match: *\r\n"),
+        ("/plain/", "If-Match: W/\"a\"", "If-Match: W/\"a\"\r\n"),
+    ] {
+        let request = format!(
+            "PUT {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n{condition}\r\n\r\n"
+        );
+        let response = ask(address, request);
+        assert!(response.contains("X-Accel-Buffering: no\r\n"), "for a server before this one: {response}");
+        let head = app.head();
+        assert!(head.contains(passed), "{condition}: {head}");
+    }
+    running.stop();
+}
+
+#[test]
 fn a_digest_or_an_unchanged_page_is_not_that_of_compressed_content() {
     let text = "Comet Encke. ".repeat(100);
     let sent = text.clone();
