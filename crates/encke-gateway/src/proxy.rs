@@ -21,6 +21,7 @@ use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 
 use crate::balance::TargetChoice;
 use crate::conn_reader::ConnReader;
+use crate::drain::SLOW_NS;
 use crate::fastcgi_head::FastCgiWriter;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_messages, report_return};
@@ -129,7 +130,9 @@ impl Proxy {
         let Some(place) = self.upstreams.get(request.upstream).map(|_| request.upstream) else { return };
         let upstream = Arc::clone(&self.upstreams[place]);
         let wish = request.wish;
-        if request.facts.attempts > upstream.settings.retries {
+        if request.facts.attempts
+            > upstream.settings.retries.saturating_add(upstream.targets.spare_addresses())
+        {
             return self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable));
         }
         if let Some(permit) = held
@@ -163,7 +166,6 @@ impl Proxy {
         let Some(request) = self.requests.get_mut(&key) else { return };
         let place = request.upstream;
         let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
-        let attempt = request.facts.attempts as usize;
         let fresh_ns = if is_safe(request.method) { u64::MAX } else { FRESH_NS };
         let is_for_kept = permit.is_none() && !request.avoids_kept && !request.upgrades;
         let kept = if is_for_kept { self.take_kept(place, target, now_ns, fresh_ns) } else { None };
@@ -178,7 +180,7 @@ impl Proxy {
                 if self.requests.get(&key).is_some_and(|request| request.upgrades) {
                     return self.begin_tunnel(key, permit);
                 }
-                match self.dial(place, permit, attempt, now_ns) {
+                match self.dial(place, permit, now_ns) {
                     Ok(id) => id,
                     Err(fault) => return self.fail_dial(key, target, fault),
                 }
@@ -205,20 +207,14 @@ impl Proxy {
     }
 
     /// Opens a connection to the target of a permit.
-    fn dial(
-        &mut self,
-        place: usize,
-        mut permit: Permit,
-        attempt: usize,
-        now_ns: u64,
-    ) -> Result<UpstreamId, GatewayFault> {
+    fn dial(&mut self, place: usize, mut permit: Permit, now_ns: u64) -> Result<UpstreamId, GatewayFault> {
         let upstream = self.upstreams.get(place).ok_or(GatewayFault::Unreachable)?;
         let chosen = upstream.targets.get(permit.target()).ok_or(GatewayFault::Unreachable)?;
-        let address = permit.address(attempt)?;
+        let (address, limit_ns) = permit.address(now_ns)?;
         let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
         let id = self.context.dial(address, session);
         self.context.lend(id, LendLimit::Narrow);
-        self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
+        self.context.deadline(id, limit_ns);
         self.counters.dials.increment();
         let reader = if upstream.settings.is_fastcgi() {
             ConnReader::FastCgi(Box::default())
@@ -241,7 +237,7 @@ impl Proxy {
             target.begin();
             if let Some(version) = upstream.settings.proxy_protocol
                 && let Some(permit) = &conn.permit
-                && let Some(address) = permit.destination(request.facts.attempts as usize)
+                && let Some(address) = permit.destination()
             {
                 put_proxy_header(&mut buffer, version.into(), &request.origin, &address);
             }
@@ -287,7 +283,7 @@ impl Proxy {
     }
 
     /// Reads the body of a request, unless its client waits for the application's consent.
-    fn read_body(&self, key: ExchangeKey) {
+    pub(crate) fn read_body(&self, key: ExchangeKey) {
         if let Some(request) = self.requests.get(&key)
             && !request.body_is_whole
             && !request.awaits_continue
@@ -418,7 +414,7 @@ impl Proxy {
     }
 
     /// Handles the failure of a connection.
-    fn fail(&mut self, id: UpstreamId, fault: GatewayFault) {
+    pub(crate) fn fail(&mut self, id: UpstreamId, fault: GatewayFault) {
         let now_ns = self.context.now().mono_ns;
         let Some((mut conn, Some(key))) = self.drop_conn(id) else { return };
         if let Some(text) = conn.reader.take_messages()
@@ -427,11 +423,16 @@ impl Proxy {
             report_messages(upstream, &text);
         }
         let permit = conn.permit.take();
+        // Another address of the target may respond.
+        let is_last = conn.connected
+            || !matches!(fault, GatewayFault::ConnectTime | GatewayFault::Unreachable)
+            || permit.as_ref().is_none_or(|permit| permit.not_connected(now_ns));
         // An application may close a kept connection at any time: this says nothing about its health.
         let is_stale = conn.reused && conn.reader.is_untouched() && fault == GatewayFault::Ended;
         let body_is_whole = self.requests.get(&key).is_none_or(|request| request.body_is_whole);
         let is_targets = !is_stale && fault.is_targets();
-        if !is_stale
+        if is_last
+            && !is_stale
             && fault.ejects()
             && !conn.is_clients(fault, body_is_whole)
             && let Some(upstream) = self.upstreams.get(conn.upstream)
@@ -669,44 +670,6 @@ impl Proxy {
         }
         self.recycle(request);
     }
-
-    fn overdue(&mut self, id: UpstreamId) {
-        let Some(conn) = self.conns.get(&id) else { return };
-        let Some(upstream) = self.upstreams.get(conn.upstream).map(Arc::clone) else { return };
-        let settings = &upstream.settings;
-        let now_ns = self.context.now().mono_ns;
-        let Some(key) = conn.request else {
-            self.drop_conn(id);
-            return;
-        };
-        if !conn.connected {
-            return self.fail(id, GatewayFault::ConnectTime);
-        }
-        let request = self.requests.get_mut(&key);
-        if let Some(request) = request
-            && !request.body_is_whole
-            && !request.full
-        {
-            // The client is slow with its body, which the worker's own limit bounds. Or it waits for a consent that the application
-            // does not give, as applications of HTTP/1.0 do not: RFC 9110 §10.1.1 lets it send its body after some time.
-            request.awaits_continue = false;
-            self.context.deadline(id, settings.response_time.nanoseconds());
-            return self.read_body(key);
-        }
-        if conn.flow.paused {
-            // The client is slow, which the worker's own limit bounds, and the application waits for it.
-            return self.context.deadline(id, settings.idle_time.nanoseconds());
-        }
-        let has_begun = self.requests.get(&key).is_some_and(|request| request.exchange.is_none());
-        let (limit_ns, fault) = if has_begun {
-            (settings.idle_time.nanoseconds(), GatewayFault::IdleTime)
-        } else {
-            (settings.response_time.nanoseconds(), GatewayFault::ResponseTime)
-        };
-        // Activity does not move the deadline. An expired deadline checks the time of the last activity.
-        let left_ns = conn.active_ns.saturating_add(limit_ns).saturating_sub(now_ns);
-        if left_ns == 0 { self.fail(id, fault) } else { self.context.deadline(id, left_ns) }
-    }
 }
 
 impl Proxy {
@@ -828,6 +791,9 @@ impl Proxy {
                 let now_ns = self.context.now().mono_ns;
                 let Some(conn) = self.conns.get_mut(&id) else { return };
                 conn.connected = true;
+                if let Some(permit) = &conn.permit {
+                    permit.connected();
+                }
                 let connect_ns = now_ns.saturating_sub(conn.active_ns);
                 conn.active_ns = now_ns;
                 if let Some(upstream) = self.upstreams.get(conn.upstream) {
@@ -836,7 +802,9 @@ impl Proxy {
                         request.facts.connect_ns = Some(connect_ns);
                     }
                     let wait_ns = request.map_or(u64::MAX, |request| request.wait_ns(&upstream.settings));
-                    self.context.deadline(id, wait_ns);
+                    // Kept connections may occupy all processes of the application.
+                    let slow_ns = if upstream.settings.kept() > 0 { SLOW_NS } else { u64::MAX };
+                    self.context.deadline(id, wait_ns.min(slow_ns));
                     if let Some(target) = upstream.targets.get(conn.target) {
                         target.tally.connected(connect_ns);
                     }

@@ -34,7 +34,11 @@ use encke_server::{ExchangeKey, HandlerWaker};
 use crate::affinity::TargetWish;
 use crate::app_place::AddressUse;
 use crate::fault::GatewayFault;
+use crate::target::UpstreamTarget;
 use crate::upstream::NamedUpstream;
+
+/// Least time between two releases of kept connections, in ns.
+pub(crate) const RELEASE_NS: u64 = 250_000_000;
 
 /// The right to one connection to a target. Released when dropped.
 pub(crate) struct Permit {
@@ -42,6 +46,8 @@ pub(crate) struct Permit {
     target: usize,
     /// The address of a supervised application's process.
     used: Option<AddressUse>,
+    /// The address of the connection, of a target with several.
+    dialed: Option<Address>,
 }
 
 /// The requests that wait for a connection to a target of an upstream.
@@ -51,6 +57,9 @@ pub(crate) struct WaitQueue {
     waiting: AtomicU32,
     /// Kept connections of all workers.
     idle: AtomicU32,
+    /// The number of times that all proxies were asked to close kept connections, and the last time in ns of the monotonic clock.
+    releases: AtomicU32,
+    released_ns: AtomicU64,
     state: Mutex<QueueState>,
     /// All proxies.
     proxies: Mutex<Vec<Arc<GrantInbox>>>,
@@ -95,28 +104,52 @@ impl Permit {
     /// Takes a permit for a target; `None` if all are in use.
     pub(crate) fn take(upstream: &Arc<NamedUpstream>, target: usize) -> Option<Self> {
         let has_room = upstream.targets.get(target)?.open_one(upstream.settings.connections);
-        has_room.then(|| Self { upstream: Arc::clone(upstream), target, used: None })
+        has_room.then(|| Self { upstream: Arc::clone(upstream), target, used: None, dialed: None })
     }
 
-    /// The address for a connection, at the `attempt`th attempt.
+    /// The address for a connection, and the most time to establish it in ns.
     ///
     /// # Errors
     /// The target has none at present.
-    pub(crate) fn address(&mut self, attempt: usize) -> Result<Address, GatewayFault> {
+    pub(crate) fn address(&mut self, now_ns: u64) -> Result<(Address, u64), GatewayFault> {
         let target = self.upstream.targets.get(self.target).ok_or(GatewayFault::Unreachable)?;
+        let connect_ns = self.upstream.settings.connect_time.nanoseconds();
         match target.place() {
             Some(place) => {
                 self.used = place.use_now();
-                self.used.as_ref().map(AddressUse::address).ok_or(GatewayFault::NotReady)
+                let address = self.used.as_ref().map(AddressUse::address).ok_or(GatewayFault::NotReady)?;
+                Ok((address, connect_ns))
             }
-            None => target.address(attempt).ok_or(GatewayFault::Unresolved),
+            None => {
+                let (address, limit_ns) =
+                    target.next_address(now_ns, connect_ns).ok_or(GatewayFault::Unresolved)?;
+                self.dialed = Some(address.clone());
+                Ok((address, limit_ns))
+            }
         }
     }
 
     /// The address to which the connection goes.
-    pub(crate) fn destination(&self, attempt: usize) -> Option<Address> {
+    pub(crate) fn destination(&self) -> Option<Address> {
         let used = self.used.as_ref().map(AddressUse::address);
-        used.or_else(|| self.upstream.targets.get(self.target)?.address(attempt))
+        used.or_else(|| self.dialed.clone())
+    }
+
+    /// The connection was established.
+    pub(crate) fn connected(&self) {
+        if let Some((target, address)) = self.dialed_of_several() {
+            target.address_works(address);
+        }
+    }
+
+    /// The connection was not established. Returns whether no other address of the target is left.
+    pub(crate) fn not_connected(&self, now_ns: u64) -> bool {
+        self.dialed_of_several().is_none_or(|(target, address)| target.address_failed(address, now_ns))
+    }
+
+    fn dialed_of_several(&self) -> Option<(&UpstreamTarget, &Address)> {
+        let target = self.upstream.targets.get(self.target)?;
+        Some((target, self.dialed.as_ref()?)).filter(|(target, _)| target.addresses() > 1)
     }
 
     /// Whether a new connection would have the same address. If not, the process of the connection was replaced.
@@ -235,6 +268,26 @@ impl WaitQueue {
     /// Counts a connection that is kept (1) or no longer kept (-1).
     pub(crate) fn count_idle(&self, change: i32) {
         self.idle.fetch_add(change as u32, Ordering::SeqCst);
+    }
+
+    /// Asks all proxies to close their kept connections, which may occupy processes of the application, at most every
+    /// [`RELEASE_NS`].
+    pub(crate) fn release(&self, now_ns: u64) {
+        let before_ns = self.released_ns.load(Ordering::Relaxed);
+        if now_ns.saturating_sub(before_ns) >= RELEASE_NS
+            && self
+                .released_ns
+                .compare_exchange(before_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.releases.fetch_add(1, Ordering::SeqCst);
+            self.wake_all();
+        }
+    }
+
+    /// The number of calls of [`WaitQueue::release`] so far.
+    pub(crate) fn releases(&self) -> u32 {
+        self.releases.load(Ordering::SeqCst)
     }
 
     /// Wakes all proxies if one may have a kept connection.

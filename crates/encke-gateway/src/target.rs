@@ -15,6 +15,7 @@ use crate::app_place::AppPlace;
 use crate::balance_settings::Balance;
 use crate::failure::{FailureReason, LastFailure};
 use crate::fault::GatewayFault;
+use crate::target_addresses::TargetAddresses;
 use crate::target_state::{TargetPhase, TargetState, TargetUsage};
 
 /// Time after which the name of a target is resolved again, in ns.
@@ -44,8 +45,7 @@ pub(crate) struct UpstreamTarget {
     sessions: Option<Arc<dyn Sessions>>,
     /// The process of a supervised application, in place of addresses.
     place: Option<Arc<AppPlace>>,
-    /// The addresses of the target, in order of preference.
-    addresses: Mutex<Vec<Address>>,
+    addresses: Mutex<TargetAddresses>,
     /// The time at which the name was last resolved, in ns of the monotonic clock; 0 at the start.
     resolved_ns: AtomicU64,
     /// Requests in flight, of all workers.
@@ -169,7 +169,7 @@ impl TargetSet {
                     is_backup,
                     sessions,
                     place,
-                    addresses: Mutex::new(addresses),
+                    addresses: Mutex::new(TargetAddresses::new(addresses)),
                     resolved_ns: AtomicU64::new(0),
                     busy: AtomicU32::new(0),
                     open: AtomicU32::new(0),
@@ -187,6 +187,14 @@ impl TargetSet {
 
     pub(crate) fn get(&self, index: usize) -> Option<&UpstreamTarget> {
         self.targets.get(index)
+    }
+
+    /// Further addresses of a single target: a request that finds no connection tries each of them.
+    pub(crate) fn spare_addresses(&self) -> u32 {
+        match &self.targets[..] {
+            [target] => u32::try_from(target.addresses().saturating_sub(1)).unwrap_or(u32::MAX),
+            _ => 0,
+        }
     }
 
     /// Whether there is a target that a request has not tried, and may try.
@@ -219,7 +227,7 @@ impl UpstreamTarget {
         self.sessions.as_ref().map(|sessions| sessions.begin()).transpose()
     }
 
-    /// Returns the address for the `attempt`th attempt to connect.
+    /// Returns the address for the `attempt`th attempt of a check to connect.
     pub(crate) fn address(&self, attempt: usize) -> Option<Address> {
         if let Some(place) = &self.place {
             return place.use_now().map(|used| used.address());
@@ -227,6 +235,21 @@ impl UpstreamTarget {
         let addresses = lock(&self.addresses);
         let count = addresses.len().max(1);
         addresses.get(attempt % count).cloned()
+    }
+
+    /// The address for the next connection, and the most time to establish it: see [`TargetAddresses::next`].
+    pub(crate) fn next_address(&self, now_ns: u64, connect_ns: u64) -> Option<(Address, u64)> {
+        lock(&self.addresses).next(now_ns, connect_ns)
+    }
+
+    /// No connection to an address was established. Returns whether no other address is left.
+    pub(crate) fn address_failed(&self, address: &Address, now_ns: u64) -> bool {
+        lock(&self.addresses).failed(address, now_ns)
+    }
+
+    /// A connection to an address was established.
+    pub(crate) fn address_works(&self, address: &Address) {
+        lock(&self.addresses).works(address);
     }
 
     /// The process of a supervised application; `None` for a target with addresses.
@@ -262,7 +285,7 @@ impl UpstreamTarget {
     pub(crate) fn resolved(&self, done: Option<Done>) {
         let found = done.and_then(|done| done.downcast::<io::Result<Vec<Address>>>().ok());
         if let Some(Ok(addresses)) = found.map(|result| *result) {
-            *lock(&self.addresses) = addresses;
+            lock(&self.addresses).replace(addresses);
         }
     }
 

@@ -253,7 +253,9 @@ impl Tunnels {
     ) -> Result<(UpstreamId, Permit), GatewayFault> {
         let upstream = Arc::clone(&handshake.start.upstream);
         let granted = handshake.start.permit.take();
-        if handshake.facts.attempts > upstream.settings.retries {
+        if handshake.facts.attempts
+            > upstream.settings.retries.saturating_add(upstream.targets.spare_addresses())
+        {
             return Err(GatewayFault::Unreachable);
         }
         let now_ns = context.now().mono_ns;
@@ -270,13 +272,13 @@ impl Tunnels {
         let target = permit.target();
         handshake.target = target;
         let chosen = upstream.targets.get(target).ok_or(GatewayFault::Unreachable)?;
-        let address = permit.address(handshake.facts.attempts as usize);
+        let address = permit.address(now_ns);
         if chosen.must_resolve(now_ns, handshake.facts.attempts > 0 || address.is_err()) {
             let url = chosen.url().clone();
             let job = context.offload_remote(move || url.addresses());
             self.resolving.insert(job, (Arc::clone(&upstream), target));
         }
-        let address = address?;
+        let (address, limit_ns) = address?;
         let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
         let facts = &mut handshake.facts;
         *facts = AttemptFacts {
@@ -299,7 +301,7 @@ impl Tunnels {
         context.lend(id, LendLimit::Narrow);
         buffer.extend_from_slice(&handshake.start.head);
         context.send(id, [Segment::Bytes(buffer)]);
-        context.deadline(id, upstream.settings.connect_time.nanoseconds());
+        context.deadline(id, limit_ns);
         Ok((id, permit))
     }
 
@@ -322,7 +324,11 @@ impl Tunnels {
         let permit = tunnel.permit.take();
         let Some(mut handshake) = tunnel.handshake.take() else { return };
         let now_ns = slot.now().mono_ns;
+        let is_last = handshake.connected
+            || !matches!(fault, GatewayFault::ConnectTime | GatewayFault::Unreachable)
+            || permit.as_ref().is_none_or(|permit| permit.not_connected(now_ns));
         if let Some(target) = handshake.start.upstream.targets.get(handshake.target)
+            && is_last
             && fault.ejects()
             && target.failed(now_ns, fault)
         {
@@ -754,6 +760,9 @@ impl Resident for Tunnels {
         if let UpstreamEvent::Connected = event {
             if let Some(handshake) = &mut tunnel.handshake {
                 handshake.connected = true;
+                if let Some(permit) = &tunnel.permit {
+                    permit.connected();
+                }
                 let now_ns = slot.now().mono_ns;
                 handshake.facts.connect_ns = Some(now_ns.saturating_sub(handshake.begun_ns));
                 context.deadline(id, handshake.start.upstream.settings.response_time.nanoseconds());

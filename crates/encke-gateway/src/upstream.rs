@@ -63,12 +63,14 @@ pub(crate) struct KeptConns {
     upstream: Arc<NamedUpstream>,
     /// By target, the one used last at the end.
     by_target: Vec<VecDeque<UpstreamId>>,
+    /// The releases that this worker has carried out.
+    releases: u32,
 }
 
 impl KeptConns {
     pub(crate) fn new(upstream: &Arc<NamedUpstream>) -> Self {
         let by_target = (0..upstream.targets.len()).map(|_| VecDeque::new()).collect();
-        Self { upstream: Arc::clone(upstream), by_target }
+        Self { upstream: Arc::clone(upstream), by_target, releases: upstream.queue.releases() }
     }
 
     /// The connection to a target that was used last.
@@ -88,6 +90,16 @@ impl KeptConns {
     /// Whether a connection to a target is kept.
     pub(crate) fn has(&self, target: usize) -> bool {
         self.by_target.get(target).is_some_and(|kept| !kept.is_empty())
+    }
+
+    /// The kept connections if they are to be closed, with the indices of their targets. Each release is reported once.
+    pub(crate) fn take_released(&mut self) -> Vec<(usize, UpstreamId)> {
+        let releases = self.upstream.queue.releases();
+        if std::mem::replace(&mut self.releases, releases) == releases {
+            return Vec::new();
+        }
+        let all = self.by_target.iter().enumerate();
+        all.flat_map(|(target, kept)| kept.iter().map(move |id| (target, *id))).collect()
     }
 
     /// Removes the connection that was not used for the longest time.

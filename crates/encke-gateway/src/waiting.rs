@@ -151,6 +151,7 @@ impl Proxy {
         let now_ns = self.context.now().mono_ns;
         let mut grants = self.waits.inbox.take();
         self.close_drained();
+        self.close_released(now_ns);
         for place in 0..self.upstreams.len() {
             let upstream = Arc::clone(&self.upstreams[place]);
             if upstream.is_limited() && upstream.queue.is_waiting() {

@@ -54,6 +54,15 @@ impl Gate {
 impl App {
     /// An application whose first `passes` responses leave at once.
     fn start(passes: usize) -> Self {
+        Self::start_as(passes, |serve| drop(std::thread::spawn(serve)))
+    }
+
+    /// An application of one process, which serves one connection after the other.
+    fn start_as_one_process() -> Self {
+        Self::start_as(usize::MAX / 2, |serve| serve())
+    }
+
+    fn start_as(passes: usize, run: impl Fn(Box<dyn FnOnce() + Send>) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, paths) = channel();
@@ -64,7 +73,7 @@ impl App {
             for stream in listener.incoming() {
                 let (gate, sender) = (Arc::clone(&shared), sender.clone());
                 gate.accepted.fetch_add(1, Ordering::SeqCst);
-                std::thread::spawn(move || serve_one(&stream.expect("a connection"), &gate, &sender));
+                run(Box::new(move || serve_one(&stream.expect("a connection"), &gate, &sender)));
             }
         });
         Self { address, paths, gate }
@@ -394,6 +403,26 @@ fn a_kept_connection_is_given_up_for_another_worker() {
     }
     let accepted = app.gate.accepted.load(Ordering::SeqCst);
     assert!(accepted > 1, "both workers take part");
+    running.stop();
+}
+
+#[test]
+fn idle_connections_do_not_occupy_the_only_process_of_an_application() {
+    let app = App::start_as_one_process();
+    // Kept connections never end by themselves here, and no limit is set.
+    let (running, address) = serve(&[app.address], 2, |settings| {
+        settings.connections = 0;
+        settings.keep_time = Period::seconds(600);
+        settings.response_time = Period::seconds(600);
+    });
+    // The system distributes connections over the workers.
+    let mut number = 0;
+    while app.gate.accepted.load(Ordering::SeqCst) < 3 {
+        let response = Client::ask(address, &format!("/{number}")).answer();
+        assert_eq!(status(&response), "200", "{response}");
+        number += 1;
+        assert!(number < 10_000, "both workers take part");
+    }
     running.stop();
 }
 
