@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use encke_io::Now;
-use encke_server::{Fields, Kept};
+use encke_server::{Fields, Kept, accepts_events_only};
 use encke_wire::coding::AcceptEncoding;
 use encke_wire::conditional::{ConditionResult, EntityTag, Validators, evaluate, if_range_holds};
 use encke_wire::date::parse_date;
@@ -86,6 +86,11 @@ impl<'a> AskedHead<'a> {
     /// The codings that the client accepts.
     pub(crate) fn codings(&self) -> AcceptEncoding {
         AcceptEncoding::of(self.head.all(self.bytes, Known::AcceptEncoding))
+    }
+
+    /// Whether the client is an `EventSource`.
+    pub(crate) fn accepts_events_only(&self) -> bool {
+        accepts_events_only(self.head.all(self.bytes, Known::Accept))
     }
 
     /// Whether If-None-Match has the weak form of a strong entity tag.

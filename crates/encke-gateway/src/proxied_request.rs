@@ -394,6 +394,13 @@ impl ProxiedRequest {
         intercepts.then_some(Replacement::ErrorPage(status, None))
     }
 
+    /// Whether the client is an `EventSource`, which tries again only after a 200.
+    #[cold]
+    pub(crate) fn is_of_event_source(&self) -> bool {
+        self.method == Method::Get
+            && AskedHead::parse(&self.head).is_some_and(|asked| asked.accepts_events_only())
+    }
+
     /// Whether another attempt is safe. It is if the connection was never established, because no application has executed the
     /// request. `is_early`: the application closed a kept connection without a byte of a response, so it probably has not seen the
     /// request, or another target may respond in its place. Then only requests that change nothing are repeated (RFC 9110 §9.2.2).

@@ -352,11 +352,16 @@ impl Proxy {
             return self.context.reset(key);
         }
         note(&self.context, &self.upstreams, &request, key);
-        if request.route.error_page(status).is_some() {
+        let is_of_event_source = matches!(status, 502..=504) && request.is_of_event_source();
+        if !is_of_event_source && request.route.error_page(status).is_some() {
             return self.replaced.push((request, Replacement::ErrorPage(status, Some(reason))));
         }
         if let Some(exchange) = request.exchange.take() {
-            let reply = dressed(request.site.as_deref(), Reply::error(status).because(reason));
+            let mut reply = Reply::error(status).because(reason);
+            if is_of_event_source {
+                reply = reply.for_event_source(RETRY_MS + u64::from(key.slot) % RETRY_MS);
+            }
+            let reply = dressed(request.site.as_deref(), reply);
             self.context.respond(exchange, if request.body_is_whole { reply } else { reply.and_close() });
         }
         self.recycle(request);
@@ -855,5 +860,7 @@ impl Proxy {
     }
 }
 
+/// Least time after which an `EventSource` without a response of its application tries again, in ms.
+const RETRY_MS: u64 = 2_000;
 /// Buffers that are kept for further requests.
 const SPARE_MAX: usize = 32;

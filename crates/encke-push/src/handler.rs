@@ -11,7 +11,7 @@ use encke_rights::{
 };
 use encke_server::{
     Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, Mount, Outcome, Piece, Reply,
-    Request, Takeover, UpstreamEvent, UpstreamId, WorkerSetup, accept_deflate,
+    Request, Takeover, UpstreamEvent, UpstreamId, WorkerSetup, accept_deflate, is_event_source,
 };
 use encke_stats::Source;
 use encke_wire::method::Method;
@@ -378,7 +378,8 @@ impl Pusher {
                     place.insert(vec![asking]);
                 } else {
                     self.context.refused(ASK_FULL);
-                    asking.exchange.answer(ask_full());
+                    let text = "too many authorization requests (auth.ask) are pending";
+                    answer_later(self.asker.as_mut(), asking, text);
                 }
             }
         }
@@ -395,7 +396,10 @@ impl Pusher {
                 match &verdict {
                     AskVerdict::Allowed { .. } => self.go_on(asking),
                     AskVerdict::Denied { denial, .. } => asking.exchange.answer(denied(denial.clone())),
-                    AskVerdict::Unanswered(_) => asking.exchange.answer(unasked()),
+                    AskVerdict::Unanswered(_) => {
+                        let text = "the authorization endpoint (auth.ask) did not respond";
+                        answer_later(self.asker.as_mut(), asking, text);
+                    }
                 }
             }
         }
@@ -658,15 +662,17 @@ fn crowded() -> Reply {
     refusal(503, text.into()).with("Retry-After", "1")
 }
 
-/// The response while too many authorization requests are pending.
-fn ask_full() -> Reply {
-    let text = "too many authorization requests (auth.ask) are pending: retry in 2 s";
-    refusal(503, text.into()).with("Retry-After", "2")
-}
-
-/// The response if the application gave no verdict.
-fn unasked() -> Reply {
-    refusal(503, "the authorization endpoint (auth.ask) did not respond".into()).with("Retry-After", "2")
+/// Refuses a request without a verdict. The client may try again at the pace of the application.
+fn answer_later(asker: Option<&mut AskClient>, asking: Asking, text: &str) {
+    let retry_ms = asker.map_or(2_000, AskClient::retry_ms);
+    let seconds = retry_ms.div_ceil(1_000);
+    let reply = refusal(503, format!("{text}: retry in {seconds} s"));
+    let is_event_source = asking.act == Act::Subscribe && is_event_source(&asking.request.view());
+    asking.exchange.answer(if is_event_source {
+        reply.for_event_source(retry_ms)
+    } else {
+        reply.with("Retry-After", seconds.to_string())
+    });
 }
 
 /// Parses a body of envelopes.

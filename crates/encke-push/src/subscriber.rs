@@ -27,6 +27,7 @@ use super::form::{self, EXPIRES, MessageForm, PollResponse, RESUMED};
 use super::log_out::logged_out_close;
 use super::plan::PushPlan;
 use super::push_worker::{PushWorker, SocketPublish, Subscription, hub_now};
+use super::reject::SubscriberTransport;
 use super::side::{RequestDetails, Stashed};
 use super::socket::{self, SocketAction, SocketPublisher};
 use crate::push_worker::NONE;
@@ -231,7 +232,11 @@ impl PushWorker {
             Ok(id) => id,
             Err(refused) => {
                 self.sides.clear(slot.place());
-                let reply = super::negotiate::refusal(refused_status(&refused), refused.to_string());
+                let status = refused_status(&refused);
+                let mut reply = super::negotiate::refusal(status, refused.to_string());
+                if status == 503 && SubscriberTransport::of(kind) == SubscriberTransport::Sse {
+                    reply = reply.for_event_source(self.retry_ms(slot));
+                }
                 return slot.respond(asked, share.onto(reply));
             }
         };

@@ -28,6 +28,7 @@ use encke_wire::http1::{AppResponseReader, HeadView, ReadStep, ResponseFault, Re
 use encke_wire::method::Method;
 
 use crate::ask::Question;
+use crate::retry_pace::RetryPace;
 use crate::settings::{AskUrl, AuthSettings};
 
 /// Time for which an idle connection is kept, in ns. Application servers close idle connections after 5 s or later.
@@ -125,12 +126,15 @@ pub struct AskClient<Q: AskForm = Question> {
     queue: VecDeque<PendingQuestion<Q>>,
     verdicts: VecDeque<(Q, Q::Verdict)>,
     scratch: ResponseHead,
+    pace: RetryPace,
 }
 
 /// A question without a verdict.
 struct PendingQuestion<Q> {
     question: Q,
     due_ns: u64,
+    /// The time at which the question was last sent, in ns of the monotonic clock.
+    sent_ns: u64,
     /// Number of addresses that could not be reached.
     attempts: usize,
     /// Whether a kept connection has failed under this question.
@@ -184,6 +188,7 @@ impl<Q: AskForm> AskClient<Q> {
             queue: VecDeque::new(),
             verdicts: VecDeque::new(),
             scratch: ResponseHead::new(),
+            pace: RetryPace::default(),
         }
     }
 
@@ -193,9 +198,15 @@ impl<Q: AskForm> AskClient<Q> {
             return false;
         }
         let due_ns = self.context.now().mono_ns.saturating_add(self.endpoint.time_ns);
-        self.queue.push_back(PendingQuestion { question, due_ns, attempts: 0, repeated: false });
+        self.queue.push_back(PendingQuestion { question, due_ns, sent_ns: 0, attempts: 0, repeated: false });
         self.send_queued();
         true
+    }
+
+    /// The time in ms after which a client whose question was refused, or had no verdict, may try again.
+    pub fn retry_ms(&mut self) -> u64 {
+        let now_ns = self.context.now().mono_ns;
+        self.pace.next_ms(now_ns, self.endpoint.connections, self.queue.len())
     }
 
     /// Returns the next verdict. Call it after each other call, until it returns `None`.
@@ -274,8 +285,9 @@ impl<Q: AskForm> AskClient<Q> {
     }
 
     /// Sends a question on a kept connection, if it may, or on a new one.
-    fn send(&mut self, pending: PendingQuestion<Q>, may_reuse: bool) {
+    fn send(&mut self, mut pending: PendingQuestion<Q>, may_reuse: bool) {
         let now_ns = self.context.now().mono_ns;
+        pending.sent_ns = now_ns;
         let left_ns = pending.due_ns.saturating_sub(now_ns);
         if left_ns == 0 {
             return self.give_up(pending.question, &AskError::Overdue);
@@ -332,7 +344,7 @@ impl<Q: AskForm> AskClient<Q> {
     fn received(&mut self, id: UpstreamId, bytes: &[u8]) {
         let mut rest = bytes;
         loop {
-            let Self { conns, scratch, verdicts, .. } = self;
+            let Self { conns, scratch, verdicts, pace, context, .. } = self;
             let Some(conn) = conns.get_mut(&id) else { return };
             match conn.reader.step(scratch, rest, &mut conn.keeps) {
                 Err(fault) => return self.fail(id, AskError::Response(fault)),
@@ -348,7 +360,8 @@ impl<Q: AskForm> AskClient<Q> {
                             }
                         }
                         _ => {
-                            if let Some(PendingQuestion { question, .. }) = conn.pending.take() {
+                            if let Some(PendingQuestion { question, sent_ns, .. }) = conn.pending.take() {
+                                pace.ended(context.now().mono_ns.saturating_sub(sent_ns));
                                 let mut verdict = question.verdict(&view);
                                 match Q::content(&mut verdict) {
                                     Some(_) => conn.incomplete = Some((question, verdict)),
@@ -416,6 +429,7 @@ impl<Q: AskForm> AskClient<Q> {
                 return self.send(pending, false);
             }
         }
+        self.pace.ended(self.context.now().mono_ns.saturating_sub(pending.sent_ns));
         self.give_up(pending.question, &error);
     }
 

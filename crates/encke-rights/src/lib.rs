@@ -36,6 +36,7 @@ mod limits;
 mod open;
 mod origins;
 mod rate;
+mod retry_pace;
 mod rights;
 mod settings;
 mod share;

@@ -262,7 +262,11 @@ fn an_application_that_is_silent_drips_or_cannot_be_reached_fails_closed() {
         assert_eq!(Asker::start(&dripping.url(), short).ask("/in/x", "").0, 503, "{first}{next}");
     }
     for nowhere in ["http://127.0.0.1:1/may".to_owned(), format!("http://{}.invalid/", "x".repeat(70))] {
-        assert_eq!(Asker::start(&nowhere, "").ask("/in/x", "").0, 503, "{nowhere}");
+        let asker = Asker::start(&nowhere, "");
+        assert_eq!(asker.ask("/in/x", "").0, 503, "{nowhere}");
+        // After another status than 200 an EventSource never tries again.
+        let (status, text) = asker.ask("/in/x", "Accept: text/event-stream\r\n");
+        assert!(status == 200 && text.contains("retry: 1000\n\n"), "{nowhere}: {status} {text}");
     }
 }
 

@@ -9,8 +9,8 @@ use encke_assembly::settings::{AuthSettings, PushSettings};
 use encke_site::{Site, SiteSettings};
 
 use super::push_clients::handshake;
+use crate::rig::{Answer, Client, Folder, Rig, Stand};
 use crate::rig::{Channels as _, Reloads as _};
-use crate::rig::{Folder, Rig, Stand};
 
 on_every_back_end! {
     a_hanging_authorization_endpoint_delays_no_file,
@@ -111,7 +111,11 @@ fn authorization_requests_beyond_the_queue_get_503(on: Stand) {
     let mut clients: Vec<_> = (0..100)
         .map(|number| {
             let mut client = rig.client();
-            client.send(format!("GET /push/channel-{number} HTTP/1.1\r\nHost: localhost\r\n{PROXIED}\r\n"));
+            // Every second one is an EventSource, which never tries again after another status than 200.
+            let accept = if number % 2 == 0 { "" } else { "Accept: text/event-stream\r\n" };
+            client.send(format!(
+                "GET /push/channel-{number} HTTP/1.1\r\nHost: localhost\r\n{accept}{PROXIED}\r\n"
+            ));
             client
         })
         .collect();
@@ -122,13 +126,30 @@ fn authorization_requests_beyond_the_queue_get_503(on: Stand) {
     // The endpoint closes each connection. It keeps its port, which would else become that of another test's endpoint.
     endpoint.set_nonblocking(false).expect("a socket can");
     let (address, has_ended) = (endpoint.local_addr().expect("bound"), AtomicBool::new(false));
-    std::thread::scope(|scope| {
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
         scope.spawn(|| endpoint.incoming().take_while(|_| !has_ended.load(Ordering::Acquire)).for_each(drop));
-        for client in &mut clients {
-            let answer = client.answer();
-            assert_eq!((answer.status, answer.field("Retry-After")), (503, Some("2")), "{}", answer.text());
-        }
+        let answers = clients.iter_mut().map(Client::answer).collect();
         has_ended.store(true, Ordering::Release);
         TcpStream::connect(address).expect("it listens");
+        answers
     });
+    let mut times = Vec::new();
+    for (number, answer) in answers.iter().enumerate() {
+        if number % 2 == 0 {
+            assert_eq!(
+                (answer.status, answer.field("Retry-After").is_some()),
+                (503, true),
+                "{}",
+                answer.text()
+            );
+            continue;
+        }
+        assert_eq!(answer.field("Content-Type"), Some("text/event-stream"), "{answer:?}");
+        let retry = answer.text().strip_prefix("retry: ").and_then(|rest| rest.strip_suffix("\n\n"));
+        times.push(retry.and_then(|time| time.parse::<u64>().ok()).unwrap_or_else(|| panic!("{answer:?}")));
+    }
+    times.sort_unstable();
+    times.dedup();
+    // Each worker has its own sequence.
+    assert!(times.len() > 5 && times[0] >= 1_000, "not all at the same moment: {times:?}");
 }

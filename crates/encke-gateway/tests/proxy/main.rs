@@ -556,6 +556,23 @@ fn without_a_target_the_client_gets_a_502() {
 }
 
 #[test]
+fn an_event_source_without_a_target_tries_again() {
+    let closed = CLOSED.parse().expect("an address");
+    let (running, address) = serve(&[closed], |_| {});
+    let request = |method| {
+        format!(
+            "{method} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\nAccept: text/event-stream\r\n\r\n"
+        )
+    };
+    let response = ask(address, request("GET"));
+    assert!(response.starts_with("HTTP/1.1 200 "), "a browser would never come back: {response}");
+    assert!(content(&response).starts_with("retry: "), "{response}");
+    let post = ask(address, request("POST"));
+    assert!(post.starts_with("HTTP/1.1 502 "), "no EventSource sends this: {post}");
+    running.stop();
+}
+
+#[test]
 fn an_application_that_does_not_respond_is_a_504() {
     let app = App::start(Call::next);
     let (running, address) = serve(&[app.address], |settings| {

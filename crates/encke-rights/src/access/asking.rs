@@ -19,7 +19,7 @@ use std::sync::Arc;
 use encke_io::Done;
 use encke_server::{
     Body, ExchangeKey, Fields, GuardVerdict, HandlerContext, JobId, Passage, PassedFields, Reply, Request,
-    Ticket, UpstreamEvent, UpstreamId,
+    Ticket, UpstreamEvent, UpstreamId, is_event_source,
 };
 use encke_wire::field::Known;
 use encke_wire::http1::HeadView;
@@ -71,6 +71,8 @@ pub(crate) struct AccessQuestion {
     ask: Arc<AccessAsk>,
     /// The whole request.
     bytes: Vec<u8>,
+    /// Whether the client is an `EventSource`, which tries again only after a 200.
+    is_event_source: bool,
 }
 
 /// The application's answer.
@@ -127,7 +129,8 @@ impl AccessQuestion {
             put(&[b"\r\n"]);
         }
         put(&[b"\r\n"]);
-        Some(Self { number: 0, rule, ask: Arc::clone(ask), bytes })
+        let is_event_source = is_event_source(request);
+        Some(Self { number: 0, rule, ask: Arc::clone(ask), bytes, is_event_source })
     }
 
     fn digest(&self) -> Digest {
@@ -301,10 +304,13 @@ impl AccessAsks {
         };
         self.count += 1;
         question.number = self.count;
-        let client = self.clients.get_mut(question.rule).and_then(Option::as_mut);
+        let (rule, is_event_source) = (question.rule, question.is_event_source);
+        let client = self.clients.get_mut(rule).and_then(Option::as_mut);
         if client.is_none_or(|client| !client.ask(question)) {
             self.counters.asked_full.increment();
-            return waiter.ticket.resolve(GuardVerdict::Refuse(self.failed("ask_busy", &"ask_busy")));
+            let reply = self.failed("ask_busy", &"ask_busy");
+            let reply = self.later(reply, rule, is_event_source);
+            return waiter.ticket.resolve(GuardVerdict::Refuse(reply));
         }
         self.numbers.insert(waiter.key, self.count);
         self.waiting.insert(self.count, waiter);
@@ -347,16 +353,28 @@ impl AccessAsks {
                     self.counters.asked_failed.increment();
                     encke_settings::notice::report(encke_settings::Level::Warn, &reason);
                     let Some(waiter) = waiter else { continue };
-                    waiter.ticket.resolve(GuardVerdict::Refuse(self.failed("ask_failed", &"ask_failed")));
+                    let reply = self.failed("ask_failed", &"ask_failed");
+                    let reply = self.later(reply, question.rule, question.is_event_source);
+                    waiter.ticket.resolve(GuardVerdict::Refuse(reply));
                 }
             }
         }
     }
 
+    /// A refusal with the time after which the client may try again, at the pace of the application of a rule.
+    fn later(&mut self, reply: Reply, rule: usize, is_event_source: bool) -> Reply {
+        let client = self.clients.get_mut(rule).and_then(Option::as_mut);
+        let retry_ms = client.map_or(1_000, AskClient::retry_ms);
+        if is_event_source {
+            return reply.for_event_source(retry_ms);
+        }
+        reply.with("Retry-After", retry_ms.div_ceil(1_000).to_string())
+    }
+
     /// Refuses a request about which the application has not decided.
     pub(crate) fn failed(&self, rule: &'static str, reason: &'static &'static str) -> Reply {
         self.context.refused(rule);
-        Reply::error(503).with("Retry-After", "1").because(reason)
+        Reply::error(503).because(reason)
     }
 
     /// The client of a request has disconnected.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use encke_server::{
     EndToken, ExchangeKey, Guard, GuardCall, GuardOutcome, HandlerContext, Passage, Reply, Request,
+    is_event_source,
 };
 
 use super::figures::RateCounters;
@@ -129,9 +130,7 @@ impl RateGuard {
             let mut path = DecodedPath::new(&mut self.decoded);
             refund(&self.rules, self.rules.len(), request, &self.hasher, &mut path);
             self.context.refused("delayed");
-            let retry_s = wait_ns.div_ceil(1_000_000_000).max(1);
-            let reply = Reply::error(429).with("Retry-After", retry_s.to_string());
-            return GuardOutcome::Refuse(reply.because(&"delayed"));
+            return GuardOutcome::Refuse(refusal(request, wait_ns).because(&"delayed"));
         }
         self.counters.delayed.increment();
         let mut path = DecodedPath::new(&mut self.decoded);
@@ -147,13 +146,15 @@ impl RateGuard {
         delayed.borrow_mut().hold(due_ns, held);
         GuardOutcome::Later(hold)
     }
+}
 
-    /// Refuses a request above its rate.
-    fn refused(&self, retry_ns: u64) -> Reply {
-        self.context.refused("rate");
-        let retry_s = retry_ns.div_ceil(1_000_000_000).max(1);
-        Reply::error(429).with("Retry-After", retry_s.to_string()).because(&"rate")
+/// Refuses a request that may succeed after `retry_ns`.
+fn refusal(request: &Request<'_>, retry_ns: u64) -> Reply {
+    let reply = Reply::error(429);
+    if is_event_source(request) {
+        return reply.for_event_source((retry_ns / 1_000_000).max(1_000));
     }
+    reply.with("Retry-After", retry_ns.div_ceil(1_000_000_000).max(1).to_string())
 }
 
 impl Guard for RateGuard {
@@ -188,11 +189,13 @@ impl Guard for RateGuard {
             RateDecision::After(wait_ns, place, until_end) => {
                 self.hold(request, call, wait_ns, place, Passage { until_end, ..Passage::default() })
             }
-            RateDecision::Rejected(retry_ns) => GuardOutcome::Refuse(self.refused(retry_ns)),
+            RateDecision::Rejected(retry_ns) => {
+                self.context.refused("rate");
+                GuardOutcome::Refuse(refusal(request, retry_ns).because(&"rate"))
+            }
             RateDecision::Crowded => {
                 self.context.refused("at_once");
-                let reply = Reply::error(429).with("Retry-After", "1").because(&"at_once");
-                GuardOutcome::Refuse(reply)
+                GuardOutcome::Refuse(refusal(request, 0).because(&"at_once"))
             }
         }
     }

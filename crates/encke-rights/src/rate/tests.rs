@@ -11,7 +11,7 @@ use std::time::Duration;
 use encke_io::{Now, Peer};
 use encke_server::testing::GuardStage;
 use encke_server::{
-    Explain as _, Fields, Guard, GuardMount, GuardVerdict, HandlerContext, Kept, Origin, WorkerSetup,
+    Body, Explain as _, Fields, Guard, GuardMount, GuardVerdict, HandlerContext, Kept, Origin, WorkerSetup,
 };
 use encke_settings::{Contradiction, Section as _};
 
@@ -83,6 +83,19 @@ fn get(stage: &mut GuardStage, address: &str) -> String {
 /// Number of requests that pass before one does not.
 fn passing(stage: &mut GuardStage, address: &str) -> usize {
     (0..100).take_while(|_| get(stage, address) == "-").count()
+}
+
+#[test]
+fn an_event_source_above_the_rate_tries_again() {
+    let mut stage = stage("limit = \"10/m\"\nburst = 1");
+    let request = request("GET", "/", "Accept: text/event-stream\r\n");
+    let origin = from("192.0.2.1");
+    assert!(stage.passes(&request, &origin));
+    assert!(!stage.passes(&request, &origin));
+    let Ok(GuardVerdict::Refuse(reply)) = stage.check(&request, &origin) else { panic!("above the rate") };
+    assert_eq!((reply.status, reply.reason()), (200, Some("rate")));
+    let Body::Bytes(body) = reply.body else { panic!("a stream") };
+    assert_eq!(String::from_utf8_lossy(&body), "retry: 6000\n\n");
 }
 
 #[test]
