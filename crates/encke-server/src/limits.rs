@@ -52,6 +52,9 @@ pub struct LimitSettings {
     pub linger_bytes: ByteSize,
     /// Concurrent requests of an HTTP/2 connection, including subscriptions. Further streams are rejected.
     pub streams: NonZeroU32,
+    /// Requests of an HTTP/2 connection that its client may cancel in a burst; each second permits a tenth of them again. A
+    /// connection with more takes no further requests, and ends when those in progress are complete.
+    pub stream_resets: NonZeroU32,
     /// Open HTTP/2 requests of all connections. A connection may have an eighth of the remaining number, and always one. Encke
     /// rejects further requests with REFUSED_STREAM, and clients retry them.
     pub open_streams: NonZeroU32,
@@ -100,6 +103,8 @@ impl Default for LimitSettings {
             linger_bytes: ByteSize::of(64 * 1024 * 1024),
             // RFC 9113 §6.5.2 recommends at least 100. A page with 20 EventSources in each of five tabs fits.
             streams: count(128),
+            // A map that zooms cancels dozens of pictures; rapid reset (CVE-2023-44487) needs thousands of resets a second.
+            stream_resets: count(500),
             // An open stream takes some 7 KiB: 220 MiB if clients open all of them.
             open_streams: count(32_768),
             unsent: ByteSize::of(64 * 1024 * 1024),

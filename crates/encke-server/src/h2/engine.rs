@@ -34,8 +34,11 @@ pub(super) struct Http2Engine {
 
 impl Http2Engine {
     pub(super) fn new(token: Token, policy: &ConnLimits, now_ns: u64, budgets: &Budgets) -> Self {
-        let limits =
-            Limits { streams: policy.limits.streams.get(), head_bytes: policy.limits.head().head_bytes };
+        let limits = Limits {
+            streams: policy.limits.streams.get(),
+            head_bytes: policy.limits.head().head_bytes,
+            resets: policy.limits.stream_resets.get(),
+        };
         Self {
             connection: ServerConnection::new(limits, now_ns, budgets),
             token,
@@ -70,6 +73,15 @@ impl Http2Engine {
     pub(super) fn leave(&mut self, reason: CloseReason) {
         self.leaving = Some(reason);
         self.connection.leave();
+    }
+
+    /// Takes no further streams if its client has cancelled too many. Returns true once.
+    pub(super) fn calm(&mut self) -> bool {
+        let is_flooded = self.connection.watch.is_flooded() && self.leaving.is_none();
+        if is_flooded {
+            self.leave(CloseReason::Flood);
+        }
+        is_flooded
     }
 
     /// Ends at once, with a GOAWAY.

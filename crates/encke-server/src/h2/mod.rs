@@ -241,10 +241,14 @@ impl Core {
         let Some(place) = self.conns[token.index as usize].duty.as_engine() else { return };
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
         match engine.connection.watch.look(bytes, now_ns) {
-            Ok(()) => engine.connection.feed(bytes),
+            Ok(()) => {
+                engine.connection.feed(bytes);
+                if engine.calm() {
+                    self.metrics.refused("h2_resets");
+                }
+            }
             Err(breach) => {
                 let (goaway, reason, name) = match breach {
-                    Breach::Resets => (Reason::ENHANCE_YOUR_CALM, CloseReason::Flood, "h2_resets"),
                     Breach::Chores => (Reason::ENHANCE_YOUR_CALM, CloseReason::Flood, "h2_chores"),
                     Breach::Closed => (Reason::STREAM_CLOSED, CloseReason::Refused, "h2_stream_closed"),
                 };

@@ -166,7 +166,7 @@ mod tests {
     fn sources_stop_at_the_share_and_continue_once_a_read_fits() {
         let budgets = Budgets::new(&BudgetTotals::default());
         budgets.limit(8 << 20, 8);
-        let limits = Limits { streams: 8, head_bytes: 1024 };
+        let limits = Limits { streams: 8, head_bytes: 1024, resets: 100 };
         let connection = ServerConnection::<StreamData>::new(limits, 0, &budgets);
         let account = &connection.bytes;
         let mut sources = StreamSources::default();

@@ -18,6 +18,7 @@ on_every_back_end! {
     a_file_of_many_windows_arrives_whole,
     a_file_that_is_not_in_memory_arrives_whole,
     resets_without_end_are_ended,
+    cancelled_requests_cut_no_download,
     frames_without_a_purpose_are_ended,
     data_without_content_is_ended,
     streams_beyond_the_limit_are_refused,
@@ -460,6 +461,31 @@ fn resets_without_end_are_ended(stand: Stand) {
     drop(client);
     rig.wait_for_closes(CloseReason::Flood, 1);
     good.ping();
+}
+
+fn cancelled_requests_cut_no_download(stand: Stand) {
+    let content = handlers::pattern(1_000_003);
+    let folder = Folder::new().with("big.bin", content).with("small.txt", "small");
+    let rig = stand.serve_files(&folder);
+    for (count, is_too_many) in [(300, false), (700, true)] {
+        let mut client = H2::connect(&rig);
+        client.send(&request(1, GET, "/big.bin", END_STREAM));
+        // Many are cancelled before the server has accepted them.
+        let cancelled = |number: u32| {
+            let id = 2 * number + 1;
+            [request(id, GET, "/small.txt", END_STREAM), frame(RST_STREAM, 0, id, &CANCEL.to_be_bytes())]
+                .concat()
+        };
+        client.send(&(1..=count).map(cancelled).collect::<Vec<_>>().concat());
+        assert!(client.answer(1) == OK.with(content), "another content after {count} resets");
+        if is_too_many {
+            client.client.rest();
+            rig.wait_for_closes(CloseReason::Flood, 1);
+            assert_eq!(rig.count_of("encke_http_refusals_total", "h2_resets"), 1);
+        } else {
+            client.ping();
+        }
+    }
 }
 
 fn frames_without_a_purpose_are_ended(stand: Stand) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bytes ─► frame headers ─┬─ PING, SETTINGS, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty DATA, unknown: a chore
-//!                         ├─ RST_STREAM: a reset, and a chore
+//!                         ├─ RST_STREAM: a reset; without a token for it, a chore, and the connection takes no more streams
 //!                         └─ HEADERS: opens a field block until END_HEADERS; for the stream that the client reset last
 //!                                     it is a breach, which `h2` may no longer detect; for an open stream these are
 //!                                     trailers
@@ -21,10 +21,8 @@ const CHORES_PER_SECOND: u64 = 100;
 /// Bytes sent that pay for one chore. A small client with windows of 1 KiB sends two window updates for every 512 bytes, one
 /// for the stream and one for the connection. A window update costs less than sealing and sending 256 bytes.
 const CHORE_BYTES: u64 = 256;
-/// Burst of resets. Leaving a page of 200 pictures resets 200 streams; rapid reset (CVE-2023-44487) needs thousands.
-const RESETS_MAX: u32 = 200;
-/// Resets a second.
-const RESETS_PER_SECOND: u64 = 20;
+/// The part of the burst of resets that each second permits again.
+const RESETS_PART: u32 = 10;
 
 const HEADER_BYTES: usize = 9;
 const PREFACE_BYTES: u32 = 24;
@@ -47,8 +45,6 @@ const MALFORMED_MAX: usize = 128;
 /// The reason to reject a client's frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Breach {
-    /// The client opened and reset too many streams.
-    Resets,
     /// The client sent too many chores.
     Chores,
     /// The client sent HEADERS for a stream that it had reset (RFC 9113 §5.1, closed).
@@ -74,6 +70,8 @@ pub struct AbuseGuard {
     malformed: Vec<u32>,
     chores: FrameBucket,
     resets: FrameBucket,
+    /// The client has opened and reset too many streams.
+    is_flooded: bool,
 }
 
 /// Trailers that have arrived in part.
@@ -97,7 +95,8 @@ struct FrameBucket {
 }
 
 impl AbuseGuard {
-    pub(super) fn new(now_ns: u64) -> Self {
+    /// `resets`: streams that the client may reset in a burst.
+    pub(super) fn new(now_ns: u64, resets: u32) -> Self {
         let purse = |most, per_second| FrameBucket { left: most, most, per_second, filled_ns: now_ns };
         Self {
             header: [0; HEADER_BYTES],
@@ -109,7 +108,8 @@ impl AbuseGuard {
             trailers: None,
             malformed: Vec::new(),
             chores: purse(CHORES_MAX, CHORES_PER_SECOND),
-            resets: purse(RESETS_MAX, RESETS_PER_SECOND),
+            resets: purse(resets, u64::from((resets / RESETS_PART).max(1))),
+            is_flooded: false,
         }
     }
 
@@ -141,6 +141,12 @@ impl AbuseGuard {
             }
         }
         Ok(())
+    }
+
+    /// Whether the client has opened and reset too many streams. The connection should take no more, and finish those that it has:
+    /// a page that cancels much may be receiving something else.
+    pub fn is_flooded(&self) -> bool {
+        self.is_flooded
     }
 
     /// Adds tokens for bytes sent to the client, whose window updates they cause.
@@ -198,6 +204,11 @@ impl AbuseGuard {
         let chore = match kind {
             DATA => len == 0 && flags & END_STREAM == 0,
             HEADERS => false,
+            RST_STREAM if self.resets.pay().is_some() => false,
+            RST_STREAM => {
+                self.is_flooded = true;
+                true
+            }
             _ => true,
         };
         if matches!(kind, HEADERS | CONTINUATION) {
@@ -205,7 +216,6 @@ impl AbuseGuard {
         }
         if kind == RST_STREAM {
             self.reset = id;
-            self.resets.pay().ok_or(Breach::Resets)?;
         }
         if kind == HEADERS && id != 0 && id == self.reset {
             return Err(Breach::Closed);
@@ -258,8 +268,10 @@ mod tests {
         bytes
     }
 
+    const RESETS: u32 = 200;
+
     fn watch() -> AbuseGuard {
-        let mut watch = AbuseGuard::new(0);
+        let mut watch = AbuseGuard::new(0, RESETS);
         watch.look(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0).expect("no frame");
         watch
     }
@@ -328,11 +340,32 @@ mod tests {
             }
             frames.concat()
         };
-        for number in 0..RESETS_MAX {
+        for number in 0..RESETS {
             assert_eq!(look(&mut whole, &mut bytewise, &opened_and_reset(number), 0), Ok(()));
         }
-        let one_more = opened_and_reset(RESETS_MAX);
-        assert_eq!(look(&mut whole, &mut bytewise, &one_more, 0), Err(Breach::Resets));
+        assert!(!whole.is_flooded() && !bytewise.is_flooded());
+        // Open streams may end, so the connection bears as many more as it bears chores.
+        for number in RESETS..RESETS + CHORES_MAX {
+            assert_eq!(look(&mut whole, &mut bytewise, &opened_and_reset(number), 0), Ok(()));
+            assert!(whole.is_flooded() && bytewise.is_flooded());
+        }
+        let one_more = opened_and_reset(RESETS + CHORES_MAX);
+        assert_eq!(look(&mut whole, &mut bytewise, &one_more, 0), Err(Breach::Chores));
+    }
+
+    #[test]
+    fn each_second_permits_a_tenth_of_the_resets_again() {
+        let (mut whole, mut bytewise) = (watch(), watch());
+        let reset = frame(RST_STREAM, 0, &[0; 4]);
+        for _ in 0..RESETS {
+            assert_eq!(look(&mut whole, &mut bytewise, &reset, 0), Ok(()));
+        }
+        for _ in 0..RESETS / RESETS_PART {
+            assert_eq!(look(&mut whole, &mut bytewise, &reset, 1_000_000_000), Ok(()));
+        }
+        assert!(!whole.is_flooded());
+        assert_eq!(look(&mut whole, &mut bytewise, &reset, 1_000_000_000), Ok(()));
+        assert!(whole.is_flooded() && bytewise.is_flooded());
     }
 
     #[test]

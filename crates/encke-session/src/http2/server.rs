@@ -42,6 +42,8 @@ pub struct Limits {
     pub streams: u32,
     /// Maximum size of a request head, in bytes.
     pub head_bytes: u32,
+    /// Streams that the client may reset in a burst. Each second permits a tenth of them again.
+    pub resets: u32,
 }
 
 /// The outcome of [`ServerConnection::poll`].
@@ -110,11 +112,13 @@ impl<B: Buf + 'static> ServerConnection<B> {
             .max_header_list_size(limits.head_bytes)
             .header_table_size(HEADER_TABLE_BYTES)
             .max_send_buffer_size(SEND_BUFFER_BYTES)
+            // `AbuseGuard` counts them; a page may cancel many requests before the first one is accepted.
+            .max_pending_accept_reset_streams(usize::MAX)
             .enable_connect_protocol();
         Self {
             state: Http2ConnState::Handshake(builder.handshake(pipe.clone())),
             pipe,
-            watch: AbuseGuard::new(now_ns),
+            watch: AbuseGuard::new(now_ns, limits.resets),
             end: None,
             fault: None,
             in_flight: bytes.charge(0),
