@@ -59,8 +59,9 @@ words.push({kind:"position",id:next}),{words,next,more:Number(body.more)>0}}asyn
 passing=status>=500||status===408||status===425||status===429;if(status>=400&&!passing){let text2=await textOf(answer);return status===
 401?{why:"token",text:text2}:{why:"denied",status,text:text2}}return answer.body?.cancel().catch(()=>{}),{why:"over",retryMs:retryAfterMs(
 answer.headers.get("retry-after"))}}async function textOf(answer){if(!answer.headers.get("content-type")?.startsWith("te\
-xt/plain"))return"";let text2=await answer.text().catch(()=>"");return(/.*/.exec(text2.trim())?.[0]??"").slice(0,200)}function retryAfterMs(value){
-return value!==null&&/^\d+$/.test(value)?Number(value)*1e3:void 0}var FIRST_BYTE_MS=5e3,DEAD_MS=6e4,FRESH_MS=3e4,RETRY_MS=2e3,RETRY_MS_MAX=3e4,STRIKES=3,CATCH_UP_MS=2e4,Line=class{constructor(world2,settings,token,onCondition){
+xt/plain"))return"";let text2=await answer.text().catch(()=>"");return(/.*/.exec(text2.trim())?.[0]??"").slice(0,200)}var WISH_MS=1e3,
+WISH_MS_MAX=3e4;function wishOf(ms,failures){return ms===void 0||ms>=WISH_MS?ms:Math.min(WISH_MS*2**failures,WISH_MS_MAX)}
+function retryAfterMs(value){return value!==null&&/^\d+$/.test(value)?Number(value)*1e3:void 0}var FIRST_BYTE_MS=5e3,DEAD_MS=6e4,FRESH_MS=3e4,RETRY_MS=2e3,RETRY_MS_MAX=3e4,STRIKES=3,CATCH_UP_MS=2e4,Line=class{constructor(world2,settings,token,onCondition){
 this.world=world2;this.settings=settings;this.token=token;this.onCondition=onCondition;this.ladder=settings.transport?[settings.
 transport]:TRANSPORTS;let remembered=world2.recall(settings.url);this.proven=this.ladder.find(transport=>transport===remembered),
 this.transport=this.proven??this.top,this.condition={state:"closed",transport:this.transport}}world;settings;token;onCondition;parts=[];live;running=!1;changing=!1;asked="";abort=()=>{};endPause=()=>{};heardAt=0;condition;ladder;transport;proven;strikes=0;failures=0;get state(){
@@ -108,16 +109,17 @@ readers},...later].filter(part=>part.readers.size>0)}opened(){this.failures=0,th
 this.settings.transport||this.world.remember(this.settings.url,this.transport),this.tell({state:"open",transport:this.transport})}falls(end,heard){
 if(heard)return!1;if(end.why!=="unable")return this.transport=this.proven??this.top,!1;if(this.transport===this.proven&&
 ++this.strikes<STRIKES)return!1;this.strikes=0;let next=this.ladder[this.ladder.indexOf(this.transport)+1];return this.transport=
-next??this.top,next!==void 0}pause(end){let wish=end.why==="over"?end.retryMs:void 0,grown=Math.min(RETRY_MS*2**this.failures++,
-RETRY_MS_MAX),delayMs=wish===void 0?grown*(.5+this.world.random()):wish*(1+this.world.random()/2);return this.tell({state:"\
-waiting",transport:this.transport,delayMs}),new Promise(resolve=>{let forget=this.world.later(delayMs,resolve);this.endPause=
-()=>{forget(),resolve()}})}carries(reader,live){let asked=this.asked.split(",");return this.parts.every(part=>part===live)&&
-reader.channels.every(channel=>asked.includes(channel))}get top(){return this.ladder[0]??"sse"}tell(condition){this.condition=
-condition,this.onCondition(condition)}};function spread(word,part){if(word.kind==="answer")return;let id=word.kind==="me\
-ssage"?word.message.id:word.kind==="gap"?word.gap.to:word.id;part.since=id;for(let reader of part.readers){let by=isId(reader.
-since)?ahead(id,reader.since):1/0;by<0||by===0&&word.kind!=="gap"||(word.kind==="gap"&&reader.gap(word.gap),word.kind===
-"message"&&reader.channels.includes(word.message.channel)&&reader.take(word.message),reader.since=id)}}function channelsOf(parts){
-let readers=parts.flatMap(part=>[...part.readers]);return[...new Set(readers.flatMap(reader=>reader.channels))].sort()}var Place=class{constructor(member,number){this.member=member;this.number=number;let{reader}=member,arrived=()=>this.arrived();
+next??this.top,next!==void 0}pause(end){let wish=end.why==="over"?wishOf(end.retryMs,this.failures):void 0,grown=Math.min(
+RETRY_MS*2**this.failures++,RETRY_MS_MAX),delayMs=wish===void 0?grown*(.5+this.world.random()):wish*(1+this.world.random()/
+2);return this.tell({state:"waiting",transport:this.transport,delayMs}),new Promise(resolve=>{let forget=this.world.later(
+delayMs,resolve);this.endPause=()=>{forget(),resolve()}})}carries(reader,live){let asked=this.asked.split(",");return this.
+parts.every(part=>part===live)&&reader.channels.every(channel=>asked.includes(channel))}get top(){return this.ladder[0]??
+"sse"}tell(condition){this.condition=condition,this.onCondition(condition)}};function spread(word,part){if(word.kind==="\
+answer")return;let id=word.kind==="message"?word.message.id:word.kind==="gap"?word.gap.to:word.id;part.since=id;for(let reader of part.
+readers){let by=isId(reader.since)?ahead(id,reader.since):1/0;by<0||by===0&&word.kind!=="gap"||(word.kind==="gap"&&reader.
+gap(word.gap),word.kind==="message"&&reader.channels.includes(word.message.channel)&&reader.take(word.message),reader.since=
+id)}}function channelsOf(parts){let readers=parts.flatMap(part=>[...part.readers]);return[...new Set(readers.flatMap(reader=>reader.
+channels))].sort()}var Place=class{constructor(member,number){this.member=member;this.number=number;let{reader}=member,arrived=()=>this.arrived();
 this.reader={channels:reader.channels,get since(){return reader.since},set since(id){reader.since=id,arrived()},take:message=>reader.
 take(message),gap:gap=>reader.gap(gap),denied:(status,text2)=>reader.denied(status,text2)}}member;number;line;closed=!1;rejected=!1;waits=!1;reader;tell(condition){
 return this.waits=condition.state==="open"&&!isId(this.member.reader.since),this.waits||this.member.listen(condition),!this.
@@ -174,21 +176,21 @@ let answer=await this.send(request,refused).catch(()=>{});if(answer?.ok){let bod
 if(isRecord(body))return{id:String(body.id??""),subscribers:Number(body.subscribers??0)}}let end=answer&&await endOf(answer.
 bodyUsed?answer:answer.clone());if(answer&&end?.why==="token"&&!refused){refused=!0;continue}let late=this.world.now()-since>
 REPEAT_MS;if(answer&&(end?.why!=="over"||late))throw await failureOf(answer);if(late)throw new PublishError(0,"no answer\
-: the server cannot be reached");let wish=end?.why==="over"?end.retryMs:void 0;await this.pause(wish??Math.min(RETRY_MS2*
-2**failures++,RETRY_MS_MAX2)*(.5+this.world.random()))}}async send({channel,body,type,options,token},fresh){let fields=fieldsOf(
-"application/json",await token(fresh));fields["idempotency-key"]=options.key??"",(options.type??type)&&(fields["content-\
-type"]=options.type??type),options.event&&(fields["encke-event"]=options.event);let abort=new AbortController,forget=this.
-world.later(ANSWER_MS,()=>abort.abort()),{signal}=abort,url=addressOf(this.url,[channel],{});return this.world.fetch(url,
-{method:"POST",headers:fields,body,signal}).finally(forget)}newKey(){return`${this.world.random().toString(36).slice(2)}\
--${this.count++}`}pause(ms){return new Promise(resolve=>{let forget=this.world.later(ms,resolve);this.endPause=()=>{forget(),
-resolve()}})}};function unknownOption(of,options,known){let name=Object.keys(options).find(name2=>!Object.hasOwn(known,name2));
-return name===void 0?void 0:new TypeError(`${of}: unknown option "${name}": expected ${Object.keys(known).join(", ")}`)}
-function contentOf(data){if(typeof data=="string")return{body:data,type:"text/plain;charset=utf-8"};if(data instanceof Blob||
-data instanceof ArrayBuffer)return{body:data,type:""};if(ArrayBuffer.isView(data))return{body:data,type:""};let kind=Object.
-prototype.toString.call(data).slice(8,-1),json=/^(Object|Array|Number|Boolean|Null|Date)$/.test(kind)?JSON.stringify(data):
-void 0;return json===void 0?new TypeError(`publish: cannot send a value of type ${kind}: expected text, bytes, or a valu\
-e for JSON`):{body:json,type:"application/json"}}async function failureOf(answer){return new PublishError(answer.status,
-await textOf(answer)||`refused with ${answer.status}`)}var TOKEN_MS=5e3,Counter=class{constructor(world2,settings,hasToken){this.world=world2;let token=fresh=>hasToken?this.askToken(
+: the server cannot be reached");let wish=end?.why==="over"?wishOf(end.retryMs,failures):void 0,grown=Math.min(RETRY_MS2*
+2**failures++,RETRY_MS_MAX2);await this.pause(wish??grown*(.5+this.world.random()))}}async send({channel,body,type,options,
+token},fresh){let fields=fieldsOf("application/json",await token(fresh));fields["idempotency-key"]=options.key??"",(options.
+type??type)&&(fields["content-type"]=options.type??type),options.event&&(fields["encke-event"]=options.event);let abort=new AbortController,
+forget=this.world.later(ANSWER_MS,()=>abort.abort()),{signal}=abort,url=addressOf(this.url,[channel],{});return this.world.
+fetch(url,{method:"POST",headers:fields,body,signal}).finally(forget)}newKey(){return`${this.world.random().toString(36).
+slice(2)}-${this.count++}`}pause(ms){return new Promise(resolve=>{let forget=this.world.later(ms,resolve);this.endPause=
+()=>{forget(),resolve()}})}};function unknownOption(of,options,known){let name=Object.keys(options).find(name2=>!Object.
+hasOwn(known,name2));return name===void 0?void 0:new TypeError(`${of}: unknown option "${name}": expected ${Object.keys(
+known).join(", ")}`)}function contentOf(data){if(typeof data=="string")return{body:data,type:"text/plain;charset=utf-8"};
+if(data instanceof Blob||data instanceof ArrayBuffer)return{body:data,type:""};if(ArrayBuffer.isView(data))return{body:data,
+type:""};let kind=Object.prototype.toString.call(data).slice(8,-1),json=/^(Object|Array|Number|Boolean|Null|Date)$/.test(
+kind)?JSON.stringify(data):void 0;return json===void 0?new TypeError(`publish: cannot send a value of type ${kind}: expe\
+cted text, bytes, or a value for JSON`):{body:json,type:"application/json"}}async function failureOf(answer){return new PublishError(
+answer.status,await textOf(answer)||`refused with ${answer.status}`)}var TOKEN_MS=5e3,Counter=class{constructor(world2,settings,hasToken){this.world=world2;let token=fresh=>hasToken?this.askToken(
 fresh):Promise.resolve(void 0);this.line=new Line(world2,settings,token,condition=>{for(let page2 of this.pages.values())
 page2.post({tell:"condition",condition})})}world;pages=new Map;line;onToken=()=>{};get idle(){return this.pages.size===0}close(){
 let pages=[...this.pages.values()];this.pages.clear();for(let page2 of pages)this.forget(page2)}forget(page2){page2.gone.

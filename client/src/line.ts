@@ -18,7 +18,7 @@
  * Transports (transports.ts) make single attempts; tabs.ts shares a line among tabs.
  */
 
-import { attempts, batchOf, TRANSPORTS, type Attempt, type End, type Transport, type World } from './transports.js';
+import { attempts, batchOf, TRANSPORTS, wishOf, type Attempt, type End, type Transport, type World } from './transports.js';
 import { ahead, isId, type Gap, type Message, type Word } from './wire.js';
 
 export type State = 'connecting' | 'open' | 'waiting' | 'denied' | 'closed';
@@ -347,7 +347,7 @@ export class Line {
   }
 
   private pause(end: End): Promise<void> {
-    const wish = end.why === 'over' ? end.retryMs : undefined;
+    const wish = end.why === 'over' ? wishOf(end.retryMs, this.failures) : undefined;
     const grown = Math.min(RETRY_MS * 2 ** this.failures++, RETRY_MS_MAX);
     // All clients lost their connections simultaneously. The random delay spreads their reconnects.
     const delayMs = wish === undefined ? grown * (0.5 + this.world.random()) : wish * (1 + this.world.random() / 2);

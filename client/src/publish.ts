@@ -6,7 +6,7 @@
  */
 
 import type { TokenSource } from './line.js';
-import { addressOf, endOf, fieldsOf, textOf, type World } from './transports.js';
+import { addressOf, endOf, fieldsOf, textOf, wishOf, type World } from './transports.js';
 import { isRecord, parsed } from './wire.js';
 
 /** Optional properties of a message. */
@@ -109,8 +109,9 @@ export class Outbox {
       const late = this.world.now() - since > REPEAT_MS;
       if (answer && (end?.why !== 'over' || late)) throw await failureOf(answer);
       if (late) throw new PublishError(0, 'no answer: the server cannot be reached');
-      const wish = end?.why === 'over' ? end.retryMs : undefined;
-      await this.pause(wish ?? Math.min(RETRY_MS * 2 ** failures++, RETRY_MS_MAX) * (0.5 + this.world.random()));
+      const wish = end?.why === 'over' ? wishOf(end.retryMs, failures) : undefined;
+      const grown = Math.min(RETRY_MS * 2 ** failures++, RETRY_MS_MAX);
+      await this.pause(wish ?? grown * (0.5 + this.world.random()));
     }
   }
 

@@ -236,6 +236,18 @@ export async function textOf(answer: Response): Promise<string> {
   return (/.*/.exec(text.trim())?.[0] ?? '').slice(0, 200);
 }
 
+/** The least time that a server may ask for, and the most to which a shorter one grows. */
+const WISH_MS = 1_000;
+const WISH_MS_MAX = 30_000;
+
+/**
+ * The time for which a server asks. One below a second, such as a `Retry-After: 0` of a proxy, would let a client try hundreds of times a
+ * second: then the time grows with the failures in a row.
+ */
+export function wishOf(ms: number | undefined, failures: number): number | undefined {
+  return ms === undefined || ms >= WISH_MS ? ms : Math.min(WISH_MS * 2 ** failures, WISH_MS_MAX);
+}
+
 /** Parses `Retry-After` in seconds. Encke does not send the other form, a date. */
 function retryAfterMs(value: string | null): number | undefined {
   return value !== null && /^\d+$/.test(value) ? Number(value) * 1000 : undefined;

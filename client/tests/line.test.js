@@ -282,6 +282,18 @@ test('it obeys the delay that a server wishes, on each transport', async () => {
   assert.equal(polls.states.at(-1).delayMs, 15_000);
 });
 
+test('a server that asks for no time gets a second, and then more', async () => {
+  const stage = new Stage();
+  const polls = stage.line({ transport: 'poll' });
+  polls.line.add(reader(['a']));
+  await stage.pass(0);
+  for (const delayMs of [1_250, 2_500, 5_000, 10_000, 20_000, 37_500, 37_500]) {
+    await stage.answer(stage.next(), 503, undefined, { 'retry-after': '0' });
+    assert.equal(polls.states.at(-1).delayMs, delayMs);
+    await stage.pass(delayMs);
+  }
+});
+
 test('a minute without a byte is the end of a stream; a heartbeat is a byte', async () => {
   const { stage, stream, request } = await opened();
   await stage.pass(59_000);

@@ -114,6 +114,18 @@ test('an overloaded server is asked again when it wishes, a network that is back
   assert.equal(stage.requests.length, 1);
 });
 
+test('a server that asks for no time gets a second, and then more', async () => {
+  const { stage, box } = outbox();
+  void box.publish('a', 'x', {});
+  await settled();
+  for (const delayMs of [1_000, 2_000, 4_000]) {
+    await stage.answer(stage.next(), 429, undefined, { 'retry-after': '0' });
+    await stage.pass(delayMs - 1);
+    assert.equal(stage.requests.length, 0, `within ${delayMs} ms`);
+    await stage.pass(1);
+  }
+});
+
 test('it gives up while the server still remembers the key', async () => {
   const { stage, box } = outbox();
   const published = box.publish('a', 'x', {});

@@ -78,3 +78,8 @@ export declare function batchOf(attempt: Attempt, channels: readonly string[], s
 export declare function endOf(answer: Response): Promise<End>;
 /** Reads the first line of a response. Returns an empty text if it is no plain text, such as the page of a proxy. */
 export declare function textOf(answer: Response): Promise<string>;
+/**
+ * The time for which a server asks. One below a second, such as a `Retry-After: 0` of a proxy, would let a client try hundreds of times a
+ * second: then the time grows with the failures in a row.
+ */
+export declare function wishOf(ms: number | undefined, failures: number): number | undefined;

@@ -645,7 +645,8 @@ const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 
 /// Returns the response to a CORS preflight (Fetch standard). Whether the request itself is allowed is decided when it arrives.
 fn preflight(share: &Share) -> Reply {
-    let names = "authorization, content-type, encke-event, idempotency-key, last-event-id";
+    let names = "accept, authorization, cache-control, content-type, encke-event, idempotency-key, if-match, if-modified-since, \
+                 if-none-match, last-event-id, traceparent, tracestate, x-request-id, x-requested-with";
     let mut reply = Reply::new(204).with("Allow", METHODS);
     reply.fields.extend(&share.preflight_fields("GET, HEAD, POST, PUT, DELETE", names));
     reply

@@ -39,6 +39,8 @@ const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 /// How many times in a row a server may ask for a retry, and the longest retry time that is accepted.
 const POSTPONED_MAX: u32 = 10;
 const POSTPONED_TIME_MAX: Duration = Duration::from_secs(60);
+/// The shortest: a server that asks for none would be asked ten times at once.
+const POSTPONED_TIME_MIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &PublishArgs) -> CommandResult {
     let source = MessageSource::of(arguments)?;
@@ -234,6 +236,7 @@ impl<'a> ChannelPublisher<'a> {
                 (429 | 503, Some(time)) if postponed < POSTPONED_MAX && time <= POSTPONED_TIME_MAX => {
                     postponed += 1;
                     // `Retry-After` has a resolution of 1 s, so a limit of ten messages per second also yields 1 s.
+                    let time = time.max(POSTPONED_TIME_MIN);
                     note(&format!("{server} requests a wait of {} s", time.as_secs()));
                     client::pause(time);
                 }

@@ -393,7 +393,8 @@ fn a_preflight_names_methods_and_fields() {
         ("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE"),
         (
             "Access-Control-Allow-Headers",
-            "authorization, content-type, encke-event, idempotency-key, last-event-id",
+            "accept, authorization, cache-control, content-type, encke-event, idempotency-key, if-match, \
+             if-modified-since, if-none-match, last-event-id, traceparent, tracestate, x-request-id, x-requested-with",
         ),
     ] {
         assert_eq!(reply.field(name), Some(value), "{}", reply.head);
