@@ -337,7 +337,7 @@ impl Lookup<'_> {
         if self.ground.rules.siblings && !media_type.is_dense() {
             for (slot, coding) in coded.iter_mut().zip(SIBLINGS) {
                 if let OpenedPath::File(file) = self.open(&format!("{name}{}", coding.extension()))?
-                    && file.metadata.modified_ns >= plain.metadata.modified_ns
+                    && !is_older(&file.metadata, &plain.metadata)
                 {
                     *slot = Some(self.part(file)?);
                 }
@@ -428,6 +428,12 @@ enum OpenedPath {
     Absent(Absence),
 }
 
+/// Whether a sibling is older than its plain file, in whole seconds: `brotli`, tar, rsync and image layers of containers cut the
+/// time that they copy to seconds, and other tools to milliseconds or microseconds.
+const fn is_older(sibling: &Metadata, plain: &Metadata) -> bool {
+    sibling.modified_ns / NS < plain.modified_ns / NS
+}
+
 fn system(error: io::Error) -> OpenError {
     OpenError::System(error.raw_os_error().unwrap_or(0))
 }
@@ -437,3 +443,5 @@ const READS_MAX: usize = 3;
 
 /// Attempts of the thread pool to resolve a path whose directories are being renamed.
 const FINDS_MAX: usize = 5;
+
+const NS: u64 = 1_000_000_000;

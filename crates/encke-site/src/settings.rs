@@ -201,7 +201,8 @@ pub struct PathRule {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Compression {
-    /// Sends `FILE.br`, `FILE.zst` or `FILE.gz` instead of `FILE` to clients that accept it, if it exists and is not older.
+    /// Sends `FILE.br`, `FILE.zst` or `FILE.gz` instead of `FILE` to clients that accept it, if it exists and is not older, in
+    /// whole seconds.
     pub siblings: bool,
     /// Compresses other files with gzip and zstd at the first request. Until that is done they are sent uncompressed. Also
     /// compresses responses of applications as they arrive, except event streams.
