@@ -34,6 +34,7 @@ use super::Shared;
 use super::compression_cache::{CompressionKey, CompressionOutcome};
 use super::error::CompressionError;
 use super::file_cache::{self, CacheCost, FileCache, SlotKey};
+use super::file_check;
 use super::find::{Absence, Content, LookupResult, LookupTarget, SiteRoot};
 use super::listing::{Listing, ListingView};
 use super::page::{Page, SETTLED_AFTER_NS, Taste};
@@ -271,11 +272,13 @@ impl FileHandler {
                 && let Resource::Page(page) = &**resource
             {
                 let (whole, wanted) = page.whole(|| self.tastes.of(request));
-                let reply = Reply::prepared(Arc::clone(whole));
-                if let Some(coding) = wanted {
-                    self.compress(request, site, request.path(), coding);
+                if file_check::is_current(whole) {
+                    let reply = Reply::prepared(Arc::clone(whole));
+                    if let Some(coding) = wanted {
+                        self.compress(request, site, request.path(), coding);
+                    }
+                    return Outcome::Now(reply);
                 }
-                return Outcome::Now(reply);
             }
         }
         self.consider(request, site, exchange)
@@ -422,8 +425,13 @@ impl FileHandler {
     /// Looks up a name; `None` if only the thread pool can.
     fn look(&mut self, site: u16, raw: &[u8], now: Now) -> Option<Rc<Resource>> {
         let name = self.cache.name(site, raw);
-        if let Some(resource) = self.cache.find(&name, now.mono_ns) {
+        if let Some(resource) = self.cache.find(&name, now.mono_ns)
+            && resource.is_current()
+        {
             return Some(Rc::clone(resource));
+        }
+        if let Some(resource) = self.checked(site, raw, now) {
+            return Some(resource);
         }
         if now.mono_ns >= self.roots_due_ns {
             self.check_roots(now);
@@ -450,6 +458,20 @@ impl FileHandler {
             }
         };
         Some(self.admit(site, raw, found, is_watched, now))
+    }
+
+    /// The watched page of a name, if a check finds its files unchanged.
+    fn checked(&mut self, site: u16, raw: &[u8], now: Now) -> Option<Rc<Resource>> {
+        let name = self.cache.name(site, raw);
+        let resource = Rc::clone(self.cache.find_stale(&name)?);
+        let Resource::Page(page) = &*resource else { return None };
+        let ground = &self.grounds[usize::from(site)];
+        if now.mono_ns >= page.look_up_ns || !page.files.are_unchanged(ground) {
+            return None;
+        }
+        let until_ns = now.mono_ns.saturating_add(ground.rules.revalidate_ns).min(page.look_up_ns);
+        self.cache.extend(&name, until_ns);
+        Some(resource)
     }
 
     /// Writes the rule that decided about a 403 or 404, for operators who look for the reason.
@@ -487,8 +509,12 @@ impl FileHandler {
         let resource = match thing {
             LookupTarget::Page(leaf) => {
                 let mut page = Page::of(*leaf, policy, &rules, now.unix_ns);
+                fresh_for_ns = fresh_for_ns.min(rules.revalidate_ns);
                 if page.is_weak() {
+                    // Another change might leave the same times: a check could not notice it.
                     fresh_for_ns = fresh_for_ns.min(SETTLED_AFTER_NS);
+                } else if is_watched {
+                    page.look_up_ns = now.mono_ns.saturating_add(WATCHED_FOR_NS);
                 }
                 if let Some(before) = self.cache.find_stale(&name)
                     && let Resource::Page(before) = &**before
@@ -503,6 +529,10 @@ impl FileHandler {
                 Resource::Else(Else::Moved(status, target, keeps_query), policy.fields)
             }
             LookupTarget::Absent(absence) => {
+                if absence.status == 403 {
+                    // The owner may permit it under another name of the file.
+                    fresh_for_ns = fresh_for_ns.min(rules.revalidate_ns);
+                }
                 Resource::Else(Else::Absent(absence, policy.sniffable), policy.fields)
             }
         };
@@ -729,6 +759,14 @@ impl FileHandler {
 }
 
 impl Resource {
+    /// Whether a fresh page may be sent: a large file may have changed without a notification.
+    fn is_current(&self) -> bool {
+        match self {
+            Self::Page(page) => page.is_current(),
+            Self::Else(..) => true,
+        }
+    }
+
     /// Nothing to serve, and no rules apply.
     const fn absent(absence: Absence) -> Self {
         Self::Else(Else::Absent(absence, false), Fields::new())

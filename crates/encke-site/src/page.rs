@@ -26,6 +26,7 @@ use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::range::{self, ByteRange, Multipart, Ranges};
 
+use super::file_check::{self, PageFiles};
 use super::find::{Content, FileVariant, Leaf, SIBLINGS};
 use super::rules::{PathPolicy, RuleSet};
 use super::status_error::StatusError;
@@ -46,6 +47,10 @@ pub(super) struct Page {
     /// The fields that the rules add to every response.
     pub(super) fields: Fields,
     cache_control: String,
+    /// The files above, for checks that they are unchanged.
+    pub(super) files: Rc<PageFiles>,
+    /// The time of the next look-up, in ns of the monotonic clock. Until then checks of the files suffice.
+    pub(super) look_up_ns: u64,
 }
 
 /// A file in one coding: prepared responses and their validators.
@@ -138,7 +143,7 @@ impl Taste {
 impl Page {
     /// Prepares the responses for a file. `now_unix_ns` is in ns since 1970.
     pub(super) fn of(leaf: Leaf, policy: PathPolicy, rules: &RuleSet, now_unix_ns: u64) -> Self {
-        let Leaf { media_type, plain, coded } = leaf;
+        let Leaf { media_type, plain, coded, files } = leaf;
         let special = &policy.special;
         let plain_bytes = plain.metadata.len;
         let has_siblings = coded.iter().any(Option::is_some);
@@ -165,6 +170,8 @@ impl Page {
             possible: if may_compress { Codings::MADE } else { Codings::NONE },
             fields: Fields::new(),
             cache_control: String::new(),
+            files: Rc::new(files),
+            look_up_ns: 0,
         };
         for ((slot, part), coding) in page.coded.iter_mut().zip(coded).zip(SIBLINGS) {
             if let Some(part) = part {
@@ -276,6 +283,11 @@ impl Page {
         self.plain.weak || self.coded.iter().flatten().any(|coded| coded.weak)
     }
 
+    /// Whether the content of each representation still matches its tag.
+    pub(super) fn is_current(&self) -> bool {
+        self.representations().all(|one| file_check::is_current(&one.whole))
+    }
+
     /// The number of descriptors that the page keeps open.
     pub(super) fn descriptors(&self) -> usize {
         let of = |one: &&Rc<Representation>| matches!(one.whole.content(), ContentView::File(..));
@@ -284,7 +296,9 @@ impl Page {
 
     /// The memory that the page takes, in bytes, without content compressed on the fly.
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.representations().map(|one| one.memory_bytes()).sum::<usize>()
+        size_of::<Self>()
+            + self.files.memory_bytes()
+            + self.representations().map(|one| one.memory_bytes()).sum::<usize>()
             - self.made_bytes()
     }
 

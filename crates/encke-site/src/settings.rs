@@ -262,8 +262,8 @@ pub struct OpenFiles {
     pub names: u32,
     /// Memory for small files and for the heads of all, in bytes.
     pub memory: ByteSize,
-    /// Time for which a response is cached without checking the file, where the system reports no changes (network file
-    /// systems, FUSE).
+    /// Time for which a response is cached without checking the file. Changes that the system reports take effect at once: this
+    /// is for network file systems, FUSE, and writes through hard links, mappings (mmap) and other mounts of a file.
     pub revalidate: Period,
 }
 
