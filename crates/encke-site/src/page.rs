@@ -145,10 +145,14 @@ impl Page {
     pub(super) fn of(leaf: Leaf, policy: PathPolicy, rules: &RuleSet, now_unix_ns: u64) -> Self {
         let Leaf { media_type, plain, coded, files } = leaf;
         let special = &policy.special;
+        // A rule that gives the file another type describes the file as it is.
+        let retyped = special.content_type.as_ref().is_some_and(|name| !name.starts_with(media_type.name));
+        let coding = if retyped { Coding::Identity } else { media_type.coding };
         let plain_bytes = plain.metadata.len;
         let has_siblings = coded.iter().any(Option::is_some);
         let may_compress = rules.compression.on_the_fly
             && !has_siblings
+            && coding == Coding::Identity
             && special.compress.unwrap_or_else(|| rules.compression.has_type(media_type.name))
             && (rules.compression.min..=rules.compression.max).contains(&plain_bytes);
         let cache_control = policy.cache_control.unwrap_or_else(|| "no-cache".into());
@@ -161,7 +165,7 @@ impl Page {
             fields: &policy.fields,
             now_unix_ns,
         };
-        let plain = Rc::new(shape.representation(plain, Coding::Identity));
+        let plain = Rc::new(shape.representation(plain, coding, Coding::Identity));
         let mut page = Self {
             plain,
             coded: [None, None, None],
@@ -175,7 +179,7 @@ impl Page {
         };
         for ((slot, part), coding) in page.coded.iter_mut().zip(coded).zip(SIBLINGS) {
             if let Some(part) = part {
-                *slot = Some(Rc::new(shape.representation(part, coding)));
+                *slot = Some(Rc::new(shape.representation(part, coding, coding)));
                 page.siblings = page.siblings.with(Codings::of(coding));
             }
         }
@@ -227,7 +231,7 @@ impl Page {
     pub(super) fn as_error(&self, status: u16) -> Reply {
         let prepared = &self.plain.whole;
         let mut reply = Reply::new(status).with("Cache-Control", "no-cache");
-        for name in ["Content-Type", "X-Content-Type-Options"] {
+        for name in ["Content-Type", "Content-Encoding", "X-Content-Type-Options"] {
             if let Some(value) = prepared.fields().value(name) {
                 reply = reply.with(name, value);
             }
@@ -438,16 +442,17 @@ struct CommonFields<'a> {
 }
 
 impl CommonFields<'_> {
-    fn representation(&self, part: FileVariant, coding: Coding) -> Representation {
+    /// Prepares a file whose bytes have `coding`, and which is a sibling in `sibling`.
+    fn representation(&self, part: FileVariant, coding: Coding, sibling: Coding) -> Representation {
         let FileVariant { metadata, content } = part;
         let mut opaque = tag(&metadata);
-        if coding != Coding::Identity {
-            opaque = coded_tag(&opaque, coding);
+        if sibling != Coding::Identity {
+            opaque = coded_tag(&opaque, sibling);
         }
         let weak = is_fresh(&metadata, self.now_unix_ns);
-        // A date in the future is not sent (RFC 9110 §8.8.2.1).
-        let modified_s =
-            Some(metadata.modified_ns / NS).filter(|&modified| modified <= self.now_unix_ns / NS);
+        // A date in the future is not sent (RFC 9110 §8.8.2.1), nor the date of a reproducible build.
+        let modified_s = Some(metadata.modified_ns / NS)
+            .filter(|&modified| modified <= self.now_unix_ns / NS && modified > EPOCH_DATE_MAX_S);
         let mut fields = Fields::new();
         let mut push = |name, value: &[u8]| fields.push(name, value).expect("rules and types were checked");
         push("Content-Type", self.content_type.as_bytes());
@@ -523,6 +528,10 @@ fn segment_of(prepared: &Prepared, range: ByteRange) -> Segment {
 }
 
 const NS: u64 = 1_000_000_000;
+
+/// The latest modification time that says nothing about a file, in seconds since 1970. Reproducible builds give all files one time:
+/// 1 in the store of Nix, 0 in other images. New content with the same time would never replace a copy of a client.
+const EPOCH_DATE_MAX_S: u64 = 1;
 
 /// The age at which a tag becomes strong.
 pub(super) const SETTLED_AFTER_NS: u64 = 2 * NS;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use encke_io::files::Links;
 use encke_wire::field;
 use encke_wire::target::encode_path;
+use encke_wire::type_pattern;
 
 use super::error::{RuleError, SiteKeyError};
 use super::settings::{Alias, HeaderRule, Redirect, SiteTable, Symlinks};
@@ -289,10 +290,7 @@ impl RuleSet {
 impl CompressionRules {
     /// Whether files of this media type (without parameters) are compressed on the fly.
     pub(super) fn has_type(&self, media_type: &str) -> bool {
-        self.types.iter().any(|listed| match listed.strip_suffix('*') {
-            Some(main) => media_type.starts_with(main),
-            None => media_type == listed,
-        })
+        self.types.iter().any(|listed| type_pattern::matches(listed, media_type.as_bytes()))
     }
 }
 

@@ -207,7 +207,7 @@ pub struct Compression {
     /// Compresses other files with gzip and zstd at the first request. Until that is done they are sent uncompressed. Also
     /// compresses responses of applications as they arrive, except event streams.
     pub on_the_fly: bool,
-    /// Media types that are compressed on the fly; `text/*` is every type with that prefix.
+    /// Media types that are compressed on the fly: `text/*` is every type with that prefix, `*+json` every type with that suffix.
     pub types: Vec<String>,
     /// Size below which files and responses are not compressed, because they fit one packet uncompressed.
     pub min: ByteSize,
@@ -224,19 +224,32 @@ impl Default for Compression {
     fn default() -> Self {
         let types = [
             "text/*",
+            "*+json",
+            "*+xml",
+            "application/cbor",
             "application/javascript",
             "application/json",
-            "application/ld+json",
-            "application/manifest+json",
+            "application/json5",
+            "application/rtf",
+            "application/sql",
+            "application/toml",
+            "application/vnd.apple.mpegurl",
+            "application/vnd.mapbox-vector-tile",
+            "application/vnd.ms-fontobject",
             "application/wasm",
+            "application/x-ndjson",
+            "application/x-subrip",
             "application/xml",
-            "application/xhtml+xml",
-            "application/rss+xml",
-            "application/atom+xml",
-            "image/svg+xml",
-            "image/bmp",
-            "font/ttf",
+            "application/xml-dtd",
+            "application/yaml",
+            "audio/x-mpegurl",
+            "font/collection",
             "font/otf",
+            "font/ttf",
+            "image/bmp",
+            "image/vnd.microsoft.icon",
+            "image/x-icon",
+            "model/*",
         ];
         Self {
             siblings: true,
