@@ -26,7 +26,6 @@ use encke_io::files::{OpenError, Patience};
 use encke_io::{Done, Now};
 use encke_settings::{Level, notice};
 use encke_wire::coding::Coding;
-use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::target::{decode_path, encode_path};
 
@@ -37,8 +36,9 @@ use super::file_cache::{self, CacheCost, FileCache, SlotKey};
 use super::file_check;
 use super::find::{Absence, Content, LookupResult, LookupTarget, SiteRoot};
 use super::listing::{Listing, ListingView};
-use super::page::{Page, SETTLED_AFTER_NS, Taste};
+use super::page::{Page, SETTLED_AFTER_NS};
 use super::status_error::{StatusError, asks_for_html};
+use super::tastes::Tastes;
 use super::watch::{DirWatcher, WatchOutcome, give_back};
 use encke_server::{
     Body, ContentView, Exchange, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Reply,
@@ -789,51 +789,6 @@ impl file_cache::Cacheable for Resource {
     }
 }
 
-/// A cache of parsed Accept-Encoding values: browsers of one kind all send the same.
-#[derive(Default)]
-struct Tastes {
-    known: Vec<(Box<[u8]>, Taste)>,
-    /// The index of the value used last.
-    last: usize,
-    /// The index of the value to replace next.
-    next: usize,
-}
-
-impl Tastes {
-    #[inline]
-    fn of(&mut self, request: &Request<'_>) -> Taste {
-        let mut lines = request.all(Known::AcceptEncoding);
-        let Some(line) = lines.next() else { return Taste::PLAIN };
-        if let Some((known, taste)) = self.known.get(self.last)
-            && **known == *line
-            && lines.next().is_none()
-        {
-            return *taste;
-        }
-        self.search(request, line)
-    }
-
-    #[cold]
-    fn search(&mut self, request: &Request<'_>, line: &[u8]) -> Taste {
-        let is_single = request.all(Known::AcceptEncoding).nth(1).is_none();
-        if is_single && let Some(at) = self.known.iter().position(|(known, _)| **known == *line) {
-            self.last = at;
-            return self.known[at].1;
-        }
-        let taste = Taste::of(request.all(Known::AcceptEncoding));
-        if is_single && line.len() <= TASTE_BYTES_MAX {
-            let entry = (line.into(), taste);
-            if self.known.len() < TASTES_MAX {
-                self.known.push(entry);
-            } else {
-                self.known[self.next] = entry;
-                self.next = (self.next + 1) % TASTES_MAX;
-            }
-        }
-        taste
-    }
-}
-
 /// Redirects to the same path with a trailing slash. The target is made from the decoded path, which begins with exactly one
 /// slash and therefore never names a host.
 fn slash(request: &Request<'_>, raw: &[u8], fields: &Fields) -> Reply {
@@ -889,9 +844,3 @@ const SENT_MAX: usize = 3;
 
 /// Concurrent compressions of one worker; the pool has other work as well.
 const PRESSING_MAX: usize = 4;
-
-/// Accept-Encoding values in the cache. There are about ten kinds of clients.
-const TASTES_MAX: usize = 8;
-
-/// Longer values are parsed each time: no browser sends them.
-const TASTE_BYTES_MAX: usize = 128;

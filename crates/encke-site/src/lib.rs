@@ -48,6 +48,7 @@ mod path_rules;
 mod rules;
 pub mod settings;
 mod status_error;
+mod tastes;
 mod warnings;
 mod watch;
 
