@@ -37,7 +37,7 @@ use super::file_check;
 use super::find::{Absence, Content, LookupResult, LookupTarget, SiteRoot};
 use super::listing::{Listing, ListingView};
 use super::page::{Page, SETTLED_AFTER_NS};
-use super::status_error::{StatusError, asks_for_html};
+use super::status_error::{StatusError, accepts_html, asks_for_html};
 use super::tastes::Tastes;
 use super::watch::{DirWatcher, WatchOutcome, give_back};
 use encke_server::{
@@ -560,10 +560,12 @@ impl FileHandler {
         reply
     }
 
-    /// Whether the index replaces a page that does not exist: the request is a navigation.
+    /// Whether the index replaces a page that does not exist: the request is a navigation, or the settings include others.
     fn has_fallback(&self, request: &Request<'_>, site: u16) -> bool {
+        let rules = &self.grounds[usize::from(site)].rules;
         let last = request.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        self.grounds[usize::from(site)].rules.spa && !last.contains(&b'.') && asks_for_html(request)
+        let accepts = if rules.spa_wildcards { accepts_html } else { asks_for_html };
+        rules.spa && (rules.spa_dots || !last.contains(&b'.')) && accepts(request)
     }
 
     fn wait(&mut self, task: LookupTask, waiter: Waiter) {
@@ -700,7 +702,7 @@ impl FileHandler {
             ContentView::File(file, _) => Content::File(Arc::clone(file)),
             ContentView::Memory(bytes) => Content::Memory(bytes.to_vec()),
         };
-        let source = CompressionKey { site, opaque: page.opaque().to_vec(), coding };
+        let source = CompressionKey { site, state: page.state(), coding };
         let shared = Arc::clone(&self.shared);
         let job = self.context.offload(move || shared.press.compressed(source, content, len));
         self.jobs.insert(job, PoolJob::Press(key, coding));

@@ -71,7 +71,7 @@ use encke_server::{Handler, HandlerContext, LogOutput, Mount, WorkerSetup};
 pub use encke_wire::path_pattern::PathPatternError;
 pub use error::{RuleError, SiteError};
 pub use path_rules::{PathFields, PathRules};
-pub use settings::{NoRoute, SiteSettings, SiteTable};
+pub use settings::{NoRoute, SiteSettings, SiteTable, TagSource};
 
 use compression_cache::CompressionCache;
 use error::SiteKeyError;

@@ -29,6 +29,7 @@ use encke_wire::range::{self, ByteRange, Multipart, Ranges};
 use super::file_check::{self, PageFiles};
 use super::find::{Content, FileVariant, Leaf, SIBLINGS};
 use super::rules::{PathPolicy, RuleSet};
+use super::settings::TagSource;
 use super::status_error::StatusError;
 use encke_server::{Body, ContentView, Fields, Prepared, Reply, Request};
 
@@ -47,6 +48,8 @@ pub(super) struct Page {
     /// The fields that the rules add to every response.
     pub(super) fields: Fields,
     cache_control: String,
+    /// The metadata of the plain file.
+    metadata: Metadata,
     /// The files above, for checks that they are unchanged.
     pub(super) files: Rc<PageFiles>,
     /// The time of the next look-up, in ns of the monotonic clock. Until then checks of the files suffice.
@@ -148,13 +151,13 @@ impl Page {
         // A rule that gives the file another type describes the file as it is.
         let retyped = special.content_type.as_ref().is_some_and(|name| !name.starts_with(media_type.name));
         let coding = if retyped { Coding::Identity } else { media_type.coding };
-        let plain_bytes = plain.metadata.len;
+        let metadata = plain.metadata;
         let has_siblings = coded.iter().any(Option::is_some);
         let may_compress = rules.compression.on_the_fly
             && !has_siblings
             && coding == Coding::Identity
             && special.compress.unwrap_or_else(|| rules.compression.has_type(media_type.name))
-            && (rules.compression.min..=rules.compression.max).contains(&plain_bytes);
+            && (rules.compression.min..=rules.compression.max).contains(&metadata.len);
         let cache_control = policy.cache_control.unwrap_or_else(|| "no-cache".into());
         let shape = CommonFields {
             content_type: special.content_type.clone().unwrap_or_else(|| media_type.value()),
@@ -163,6 +166,7 @@ impl Page {
             sniffable: policy.sniffable,
             cache_control: &cache_control,
             fields: &policy.fields,
+            etag: rules.etag,
             now_unix_ns,
         };
         let plain = Rc::new(shape.representation(plain, coding, Coding::Identity));
@@ -174,6 +178,7 @@ impl Page {
             possible: if may_compress { Codings::MADE } else { Codings::NONE },
             fields: Fields::new(),
             cache_control: String::new(),
+            metadata,
             files: Rc::new(files),
             look_up_ns: 0,
         };
@@ -253,7 +258,8 @@ impl Page {
 
     /// Takes over the content compressed on the fly from an earlier look-up that found the same bytes.
     pub(super) fn inherit(&mut self, before: &Self) {
-        let same = !self.plain.weak && !before.plain.weak && self.plain.opaque == before.plain.opaque;
+        // Tags may be equal for different bytes.
+        let same = !self.plain.weak && !before.plain.weak && self.metadata == before.metadata;
         if !same || !self.siblings.is_empty() || !before.siblings.is_empty() || self.possible.is_empty() {
             return;
         }
@@ -277,9 +283,9 @@ impl Page {
         &self.plain.whole
     }
 
-    /// The part of the tag that identifies this state of the file.
-    pub(super) fn opaque(&self) -> &[u8] {
-        &self.plain.opaque
+    /// An exact tag, which identifies this state of the file.
+    pub(super) fn state(&self) -> Vec<u8> {
+        exact_tag(&self.metadata)
     }
 
     /// Whether the tag is weak, so that the file must be looked up again later.
@@ -438,14 +444,26 @@ struct CommonFields<'a> {
     sniffable: bool,
     cache_control: &'a str,
     fields: &'a Fields,
+    etag: TagSource,
     now_unix_ns: u64,
 }
 
 impl CommonFields<'_> {
+    /// The tag of one state of a file. The portable tag has nginx's format, so that it remains valid when nginx is replaced.
+    fn tag(&self, metadata: &Metadata) -> Vec<u8> {
+        let modified_s = metadata.modified_ns / NS;
+        match self.etag {
+            TagSource::Portable if modified_s > EPOCH_DATE_MAX_S => {
+                format!("{modified_s:x}-{:x}", metadata.len).into_bytes()
+            }
+            _ => exact_tag(metadata),
+        }
+    }
+
     /// Prepares a file whose bytes have `coding`, and which is a sibling in `sibling`.
     fn representation(&self, part: FileVariant, coding: Coding, sibling: Coding) -> Representation {
         let FileVariant { metadata, content } = part;
-        let mut opaque = tag(&metadata);
+        let mut opaque = self.tag(&metadata);
         if sibling != Coding::Identity {
             opaque = coded_tag(&opaque, sibling);
         }
@@ -483,9 +501,9 @@ impl CommonFields<'_> {
     }
 }
 
-/// The tag of one state of a file: inode, length, and the times of the last write and the last change. The second time differs
+/// The exact tag of one state of a file: inode, length, and the times of the last write and the last change. The second time differs
 /// where a program has written other content of the same length and reset the first time (`rsync -t`, `tar`).
-fn tag(metadata: &Metadata) -> Vec<u8> {
+fn exact_tag(metadata: &Metadata) -> Vec<u8> {
     let Metadata { inode, len, modified_ns, changed_ns, .. } = metadata;
     format!("{inode:x}-{len:x}-{modified_ns:x}-{changed_ns:x}").into_bytes()
 }

@@ -11,7 +11,7 @@ use encke_wire::target::encode_path;
 use encke_wire::type_pattern;
 
 use super::error::{RuleError, SiteKeyError};
-use super::settings::{Alias, HeaderRule, Redirect, SiteTable, Symlinks};
+use super::settings::{Alias, HeaderRule, Redirect, SiteTable, Symlinks, TagSource};
 use encke_server::Fields;
 use encke_wire::path_pattern::{PathPattern, STARS_MAX};
 
@@ -23,6 +23,9 @@ pub(super) struct RuleSet {
     pub(super) index: Vec<String>,
     pub(super) list: bool,
     pub(super) spa: bool,
+    pub(super) spa_dots: bool,
+    pub(super) spa_wildcards: bool,
+    pub(super) etag: TagSource,
     pub(super) hidden: bool,
     pub(super) links: Links,
     /// Whether compressed siblings of files are served.
@@ -121,6 +124,9 @@ impl RuleSet {
             index: settings.index.clone(),
             list: settings.list,
             spa: settings.spa,
+            spa_dots: settings.spa_dots,
+            spa_wildcards: settings.spa_wildcards,
+            etag: settings.etag,
             hidden: settings.hidden,
             links: match settings.symlinks {
                 Symlinks::Beneath => Links::Beneath,
