@@ -18,6 +18,7 @@ use encke_wire::content_encoder::{ContentEncoder, EncoderFault};
 use encke_wire::field::{self, Known};
 use encke_wire::http1::{HeadView, ResponseFraming};
 use encke_wire::method::Method;
+use encke_wire::type_pattern;
 
 /// Which responses of applications are compressed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -211,10 +212,7 @@ impl ResponseCompression {
     /// Whether responses with this Content-Type are compressed.
     fn has_type(&self, value: &[u8]) -> bool {
         let name = field::parameters(value).next().unwrap_or_default();
-        let matches = |listed: &String| match listed.as_bytes().strip_suffix(b"*") {
-            Some(main) => name.get(..main.len()).is_some_and(|start| start.eq_ignore_ascii_case(main)),
-            None => name.eq_ignore_ascii_case(listed.as_bytes()),
-        };
+        let matches = |listed: &String| type_pattern::matches(listed, name);
         !name.eq_ignore_ascii_case(b"text/event-stream") && self.types.iter().any(matches)
     }
 }

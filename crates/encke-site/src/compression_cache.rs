@@ -14,8 +14,8 @@ use super::find::Content;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct CompressionKey {
     pub(super) site: u16,
-    /// The part of the tag that identifies the state of the file.
-    pub(super) opaque: Vec<u8>,
+    /// The exact tag of the file's state.
+    pub(super) state: Vec<u8>,
     pub(super) coding: Coding,
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn source(coding: Coding) -> CompressionKey {
-        CompressionKey { site: 0, opaque: b"1-2-3".to_vec(), coding }
+        CompressionKey { site: 0, state: b"1-2-3".to_vec(), coding }
     }
 
     #[test]

@@ -162,6 +162,15 @@ impl<T: Cacheable> FileCache<T> {
         slot.thing = Some(thing);
     }
 
+    /// Extends the freshness of a name's value.
+    pub(super) fn extend(&mut self, name: &CachePath<'_>, fresh_until_ns: u64) {
+        if let Some(key) = self.key(name) {
+            let slot = &mut self.slots[key.slot as usize];
+            slot.used = true;
+            slot.fresh_until_ns = fresh_until_ns;
+        }
+    }
+
     /// The slot of a name.
     pub(super) fn key(&self, name: &CachePath<'_>) -> Option<SlotKey> {
         let &slot = self.names.get(&name.hash)?;

@@ -26,7 +26,6 @@ use encke_io::files::{OpenError, Patience};
 use encke_io::{Done, Now};
 use encke_settings::{Level, notice};
 use encke_wire::coding::Coding;
-use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::target::{decode_path, encode_path};
 
@@ -34,10 +33,12 @@ use super::Shared;
 use super::compression_cache::{CompressionKey, CompressionOutcome};
 use super::error::CompressionError;
 use super::file_cache::{self, CacheCost, FileCache, SlotKey};
+use super::file_check;
 use super::find::{Absence, Content, LookupResult, LookupTarget, SiteRoot};
 use super::listing::{Listing, ListingView};
-use super::page::{Page, SETTLED_AFTER_NS, Taste};
-use super::status_error::{StatusError, asks_for_html};
+use super::page::{Page, SETTLED_AFTER_NS};
+use super::status_error::{StatusError, accepts_html, asks_for_html};
+use super::tastes::Tastes;
 use super::watch::{DirWatcher, WatchOutcome, give_back};
 use encke_server::{
     Body, ContentView, Exchange, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Reply,
@@ -271,11 +272,13 @@ impl FileHandler {
                 && let Resource::Page(page) = &**resource
             {
                 let (whole, wanted) = page.whole(|| self.tastes.of(request));
-                let reply = Reply::prepared(Arc::clone(whole));
-                if let Some(coding) = wanted {
-                    self.compress(request, site, request.path(), coding);
+                if file_check::is_current(whole) {
+                    let reply = Reply::prepared(Arc::clone(whole));
+                    if let Some(coding) = wanted {
+                        self.compress(request, site, request.path(), coding);
+                    }
+                    return Outcome::Now(reply);
                 }
-                return Outcome::Now(reply);
             }
         }
         self.consider(request, site, exchange)
@@ -422,8 +425,13 @@ impl FileHandler {
     /// Looks up a name; `None` if only the thread pool can.
     fn look(&mut self, site: u16, raw: &[u8], now: Now) -> Option<Rc<Resource>> {
         let name = self.cache.name(site, raw);
-        if let Some(resource) = self.cache.find(&name, now.mono_ns) {
+        if let Some(resource) = self.cache.find(&name, now.mono_ns)
+            && resource.is_current()
+        {
             return Some(Rc::clone(resource));
+        }
+        if let Some(resource) = self.checked(site, raw, now) {
+            return Some(resource);
         }
         if now.mono_ns >= self.roots_due_ns {
             self.check_roots(now);
@@ -450,6 +458,20 @@ impl FileHandler {
             }
         };
         Some(self.admit(site, raw, found, is_watched, now))
+    }
+
+    /// The watched page of a name, if a check finds its files unchanged.
+    fn checked(&mut self, site: u16, raw: &[u8], now: Now) -> Option<Rc<Resource>> {
+        let name = self.cache.name(site, raw);
+        let resource = Rc::clone(self.cache.find_stale(&name)?);
+        let Resource::Page(page) = &*resource else { return None };
+        let ground = &self.grounds[usize::from(site)];
+        if now.mono_ns >= page.look_up_ns || !page.files.are_unchanged(ground) {
+            return None;
+        }
+        let until_ns = now.mono_ns.saturating_add(ground.rules.revalidate_ns).min(page.look_up_ns);
+        self.cache.extend(&name, until_ns);
+        Some(resource)
     }
 
     /// Writes the rule that decided about a 403 or 404, for operators who look for the reason.
@@ -487,8 +509,12 @@ impl FileHandler {
         let resource = match thing {
             LookupTarget::Page(leaf) => {
                 let mut page = Page::of(*leaf, policy, &rules, now.unix_ns);
+                fresh_for_ns = fresh_for_ns.min(rules.revalidate_ns);
                 if page.is_weak() {
+                    // Another change might leave the same times: a check could not notice it.
                     fresh_for_ns = fresh_for_ns.min(SETTLED_AFTER_NS);
+                } else if is_watched {
+                    page.look_up_ns = now.mono_ns.saturating_add(WATCHED_FOR_NS);
                 }
                 if let Some(before) = self.cache.find_stale(&name)
                     && let Resource::Page(before) = &**before
@@ -503,6 +529,10 @@ impl FileHandler {
                 Resource::Else(Else::Moved(status, target, keeps_query), policy.fields)
             }
             LookupTarget::Absent(absence) => {
+                if absence.status == 403 {
+                    // The owner may permit it under another name of the file.
+                    fresh_for_ns = fresh_for_ns.min(rules.revalidate_ns);
+                }
                 Resource::Else(Else::Absent(absence, policy.sniffable), policy.fields)
             }
         };
@@ -530,10 +560,12 @@ impl FileHandler {
         reply
     }
 
-    /// Whether the index replaces a page that does not exist: the request is a navigation.
+    /// Whether the index replaces a page that does not exist: the request is a navigation, or the settings include others.
     fn has_fallback(&self, request: &Request<'_>, site: u16) -> bool {
+        let rules = &self.grounds[usize::from(site)].rules;
         let last = request.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        self.grounds[usize::from(site)].rules.spa && !last.contains(&b'.') && asks_for_html(request)
+        let accepts = if rules.spa_wildcards { accepts_html } else { asks_for_html };
+        rules.spa && (rules.spa_dots || !last.contains(&b'.')) && accepts(request)
     }
 
     fn wait(&mut self, task: LookupTask, waiter: Waiter) {
@@ -670,7 +702,7 @@ impl FileHandler {
             ContentView::File(file, _) => Content::File(Arc::clone(file)),
             ContentView::Memory(bytes) => Content::Memory(bytes.to_vec()),
         };
-        let source = CompressionKey { site, opaque: page.opaque().to_vec(), coding };
+        let source = CompressionKey { site, state: page.state(), coding };
         let shared = Arc::clone(&self.shared);
         let job = self.context.offload(move || shared.press.compressed(source, content, len));
         self.jobs.insert(job, PoolJob::Press(key, coding));
@@ -729,6 +761,14 @@ impl FileHandler {
 }
 
 impl Resource {
+    /// Whether a fresh page may be sent: a large file may have changed without a notification.
+    fn is_current(&self) -> bool {
+        match self {
+            Self::Page(page) => page.is_current(),
+            Self::Else(..) => true,
+        }
+    }
+
     /// Nothing to serve, and no rules apply.
     const fn absent(absence: Absence) -> Self {
         Self::Else(Else::Absent(absence, false), Fields::new())
@@ -748,51 +788,6 @@ impl file_cache::Cacheable for Resource {
                 CacheCost { names: 1, memory: size_of::<Self>() + fields.len_bytes(), ..CacheCost::default() }
             }
         }
-    }
-}
-
-/// A cache of parsed Accept-Encoding values: browsers of one kind all send the same.
-#[derive(Default)]
-struct Tastes {
-    known: Vec<(Box<[u8]>, Taste)>,
-    /// The index of the value used last.
-    last: usize,
-    /// The index of the value to replace next.
-    next: usize,
-}
-
-impl Tastes {
-    #[inline]
-    fn of(&mut self, request: &Request<'_>) -> Taste {
-        let mut lines = request.all(Known::AcceptEncoding);
-        let Some(line) = lines.next() else { return Taste::PLAIN };
-        if let Some((known, taste)) = self.known.get(self.last)
-            && **known == *line
-            && lines.next().is_none()
-        {
-            return *taste;
-        }
-        self.search(request, line)
-    }
-
-    #[cold]
-    fn search(&mut self, request: &Request<'_>, line: &[u8]) -> Taste {
-        let is_single = request.all(Known::AcceptEncoding).nth(1).is_none();
-        if is_single && let Some(at) = self.known.iter().position(|(known, _)| **known == *line) {
-            self.last = at;
-            return self.known[at].1;
-        }
-        let taste = Taste::of(request.all(Known::AcceptEncoding));
-        if is_single && line.len() <= TASTE_BYTES_MAX {
-            let entry = (line.into(), taste);
-            if self.known.len() < TASTES_MAX {
-                self.known.push(entry);
-            } else {
-                self.known[self.next] = entry;
-                self.next = (self.next + 1) % TASTES_MAX;
-            }
-        }
-        taste
     }
 }
 
@@ -851,9 +846,3 @@ const SENT_MAX: usize = 3;
 
 /// Concurrent compressions of one worker; the pool has other work as well.
 const PRESSING_MAX: usize = 4;
-
-/// Accept-Encoding values in the cache. There are about ten kinds of clients.
-const TASTES_MAX: usize = 8;
-
-/// Longer values are parsed each time: no browser sends them.
-const TASTE_BYTES_MAX: usize = 128;

@@ -21,6 +21,7 @@ use encke_io::files::{
 use encke_wire::coding::Coding;
 
 use super::error::{RuleError, SiteKeyError};
+use super::file_check::PageFiles;
 use super::media::MediaType;
 use super::never_served::NeverServed;
 use super::rules::{PathMapping, PathPolicy, RuleSet};
@@ -97,6 +98,8 @@ pub(super) struct Leaf {
     pub(super) plain: FileVariant,
     /// In the order of [`SIBLINGS`].
     pub(super) coded: [Option<FileVariant>; 3],
+    /// The files above.
+    pub(super) files: PageFiles,
 }
 
 /// The metadata and content of one file.
@@ -174,6 +177,11 @@ impl SiteRoot {
         self.rules.place(path).is_none_or(|(number, _)| self.bases[number].near)
     }
 
+    /// The root of one of [`RuleSet::places`], and the rules.
+    pub(super) fn place(&self, number: usize) -> (&Root, &RuleSet) {
+        (&self.bases[number].root, &self.rules)
+    }
+
     /// The directories of the roots.
     pub(super) fn tops(&self) -> Vec<PathBuf> {
         self.bases.iter().map(|base| base.root.path().to_path_buf()).collect()
@@ -232,7 +240,7 @@ impl SiteRoot {
             return settled(LookupTarget::Slash, policy);
         };
         let root = &self.bases[number].root;
-        Lookup { ground: self, root, patience, steps: Some(Vec::new()) }.run(name, policy)
+        Lookup { ground: self, place: number, root, patience, steps: Some(Vec::new()) }.run(name, policy)
     }
 
     /// Never serves these files and directories from now on.
@@ -289,6 +297,8 @@ impl SiteRoot {
 /// One look-up in progress.
 struct Lookup<'a> {
     ground: &'a SiteRoot,
+    /// The index of the root in [`RuleSet::places`].
+    place: usize,
     root: &'a Root,
     patience: Patience,
     steps: Option<Vec<PathStep>>,
@@ -334,16 +344,25 @@ impl Lookup<'_> {
         let media_type = MediaType::of(name);
         let plain = self.part(file)?;
         let mut coded = [None, None, None];
+        let mut files = vec![(name.to_owned(), plain.metadata)];
         if self.ground.rules.siblings && !media_type.is_dense() {
             for (slot, coding) in coded.iter_mut().zip(SIBLINGS) {
-                if let OpenedPath::File(file) = self.open(&format!("{name}{}", coding.extension()))?
-                    && file.metadata.modified_ns >= plain.metadata.modified_ns
-                {
-                    *slot = Some(self.part(file)?);
+                let sibling = format!("{name}{}", coding.extension());
+                if let OpenedPath::File(file) = self.open(&sibling)? {
+                    // An older one may be touched later.
+                    files.push((sibling, file.metadata));
+                    if !is_older(&file.metadata, &plain.metadata) {
+                        *slot = Some(self.part(file)?);
+                    }
                 }
             }
         }
-        Ok(LookupTarget::Page(Box::new(Leaf { media_type, plain, coded })))
+        Ok(LookupTarget::Page(Box::new(Leaf {
+            media_type,
+            plain,
+            coded,
+            files: PageFiles { place: self.place, files },
+        })))
     }
 
     /// Opens a name, records the entries to watch, and returns its kind.
@@ -428,6 +447,12 @@ enum OpenedPath {
     Absent(Absence),
 }
 
+/// Whether a sibling is older than its plain file, in whole seconds: `brotli`, tar, rsync and image layers of containers cut the
+/// time that they copy to seconds, and other tools to milliseconds or microseconds.
+const fn is_older(sibling: &Metadata, plain: &Metadata) -> bool {
+    sibling.modified_ns / NS < plain.modified_ns / NS
+}
+
 fn system(error: io::Error) -> OpenError {
     OpenError::System(error.raw_os_error().unwrap_or(0))
 }
@@ -437,3 +462,5 @@ const READS_MAX: usize = 3;
 
 /// Attempts of the thread pool to resolve a path whose directories are being renamed.
 const FINDS_MAX: usize = 5;
+
+const NS: u64 = 1_000_000_000;

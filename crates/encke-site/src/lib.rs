@@ -12,12 +12,14 @@
 //! ```
 //!
 //! **Staleness.** Every request sent after a change sees it: the directories of cached files are watched, and a worker reads
-//! notifications before requests. Some changes cause no notification: writes through a shared mapping (mmap(2)) or through a
-//! hard link in an unwatched directory, and mounts over a directory. Files are therefore looked up again after a minute.
-//! Without notifications (network file systems, FUSE, systems other than Linux and Windows, paths with links on Windows, the user's limit of watches) every file is
-//! looked up again after `open_files.revalidate`, 1 s. A replaced root is noticed within a second if it was itself renamed or
-//! removed, or if a link to it now has another target. If a directory above the root is renamed, the next cold request notices
-//! that. A response continues from the file with which it began; if that is truncated meanwhile, the connection is reset.
+//! notifications before requests. Some writes cause no notification: through a shared mapping (mmap(2)), through a hard link in
+//! an unwatched directory, and through another mount of the file. Files are therefore checked once in `open_files.revalidate`
+//! (1 s), and open files before each response (`file_check`). Mounts over a directory and changed missing files are noticed
+//! after a minute. Without notifications (network file systems, FUSE, systems other than Linux and Windows, paths with links on
+//! Windows, the user's limit of watches) every file is looked up again after `open_files.revalidate`. A replaced root is noticed
+//! within a second if it was itself renamed or removed, or if a link to it now has another target. If a directory above the root
+//! is renamed, the next cold request notices that. A response continues from the file with which it began; if that is truncated
+//! meanwhile, the connection is reset.
 //!
 //! **Never served:**
 //! - anything outside the root, by dots, escapes or links that the policy does not allow
@@ -35,6 +37,7 @@ mod compression_cache;
 mod error;
 mod explain;
 mod file_cache;
+mod file_check;
 mod file_handler;
 mod find;
 mod listing;
@@ -45,6 +48,7 @@ mod path_rules;
 mod rules;
 pub mod settings;
 mod status_error;
+mod tastes;
 mod warnings;
 mod watch;
 
@@ -67,7 +71,7 @@ use encke_server::{Handler, HandlerContext, LogOutput, Mount, WorkerSetup};
 pub use encke_wire::path_pattern::PathPatternError;
 pub use error::{RuleError, SiteError};
 pub use path_rules::{PathFields, PathRules};
-pub use settings::{NoRoute, SiteSettings, SiteTable};
+pub use settings::{NoRoute, SiteSettings, SiteTable, TagSource};
 
 use compression_cache::CompressionCache;
 use error::SiteKeyError;

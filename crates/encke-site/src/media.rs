@@ -3,12 +3,21 @@
 //! Unknown types are `application/octet-stream`, which browsers save; with `X-Content-Type-Options: nosniff` they do not guess
 //! either. Text is declared as UTF-8, the usual encoding today. Browsers would decode a page without a declaration in the
 //! regional encoding of the user.
+//!
+//! `media-types/generate` makes the table from IANA's registrations and other sources, and lists its differences in
+//! docs/media-types.md.
+
+use std::cmp::Ordering;
+
+use encke_wire::coding::Coding;
 
 /// The media type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MediaType {
     /// The type without parameters.
     pub(super) name: &'static str,
+    /// The coding of the file itself.
+    pub(super) coding: Coding,
 }
 
 impl MediaType {
@@ -17,12 +26,12 @@ impl MediaType {
         let name = name.rsplit('/').next().unwrap_or(name);
         let extension = match name.rsplit_once('.') {
             // `.profile` is a name without an extension.
-            Some((stem, extension)) if !stem.is_empty() => extension,
+            Some((stem, extension)) if !stem.is_empty() => extension.to_ascii_lowercase(),
             _ => return UNKNOWN,
         };
-        let own = OWN.iter().find(|(listed, _)| listed.eq_ignore_ascii_case(extension));
-        let name = own.map(|(_, name)| *name).or_else(|| mime_guess::from_ext(extension).first_raw());
-        name.map_or(UNKNOWN, |name| Self { name })
+        // SVG in gzip: browsers do not display it without Content-Encoding.
+        let coding = if extension == "svgz" { Coding::Gzip } else { Coding::Identity };
+        listed(&extension).map_or(UNKNOWN, |name| Self { name, coding })
     }
 
     /// The value of Content-Type.
@@ -37,39 +46,71 @@ impl MediaType {
     /// Whether files of this type are already compressed, so that smaller siblings are unlikely.
     pub(super) fn is_dense(self) -> bool {
         let (main, sub) = self.name.split_once('/').unwrap_or((self.name, ""));
+        let is_sparse = sub.ends_with("+xml") || sub.ends_with("+json") || SPARSE.contains(&self.name);
         match main {
-            "image" => !matches!(sub, "svg+xml" | "bmp" | "x-icon" | "vnd.microsoft.icon"),
-            "video" | "audio" => true,
+            _ if self.coding != Coding::Identity => true,
+            "image" | "video" | "audio" => !is_sparse,
             "font" => sub.starts_with("woff"),
-            _ => matches!(
-                self.name,
-                "application/gzip"
-                    | "application/zip"
-                    | "application/zstd"
-                    | "application/x-7z-compressed"
-                    | "application/x-bzip2"
-                    | "application/x-xz"
-                    | "application/x-brotli"
-                    | "application/vnd.rar"
-                    | "application/java-archive"
-            ),
+            _ => sub.ends_with("+zip") || DENSE.contains(&self.name),
         }
     }
 }
 
-const UNKNOWN: MediaType = MediaType { name: "application/octet-stream" };
+/// Returns the type of an extension in lower case.
+fn listed(extension: &str) -> Option<&'static str> {
+    let (mut start, mut end) = (0, TABLE.len());
+    while start < end {
+        // The line that contains the middle.
+        let middle = start + (end - start) / 2;
+        let line_start = TABLE.get(start..middle)?.rfind('\n').map_or(start, |at| start + at + 1);
+        let line_end = TABLE.get(middle..end)?.find('\n').map_or(end, |at| middle + at);
+        let (listed, name) = TABLE.get(line_start..line_end)?.split_once(' ')?;
+        match listed.cmp(extension) {
+            Ordering::Less => start = line_end + 1,
+            Ordering::Greater => end = line_start,
+            Ordering::Equal => return Some(name),
+        }
+    }
+    None
+}
 
-/// Types that the common table lacks, or defines differently from usage on the web.
-const OWN: [(&str, &str); 9] = [
-    ("js", "text/javascript"),
-    ("mjs", "text/javascript"),
-    ("map", "application/json"),
-    ("ndjson", "application/x-ndjson"),
-    ("zst", "application/zstd"),
-    ("br", "application/x-brotli"),
-    ("gz", "application/gzip"),
-    ("xml", "application/xml"),
-    ("toml", "application/toml"),
+/// Lines of an extension and a type, sorted. Text of 60 kB in the program, which takes no memory of its own.
+const TABLE: &str = include_str!("media_types.txt");
+
+const UNKNOWN: MediaType = MediaType { name: "application/octet-stream", coding: Coding::Identity };
+
+/// Types of images and sounds whose files are not compressed.
+const SPARSE: [&str; 14] = [
+    "audio/midi",
+    "audio/wav",
+    "audio/x-aiff",
+    "audio/x-mpegurl",
+    "audio/x-scpls",
+    "image/bmp",
+    "image/emf",
+    "image/ktx",
+    "image/tiff",
+    "image/vnd.adobe.photoshop",
+    "image/vnd.dwg",
+    "image/vnd.dxf",
+    "image/wmf",
+    "image/x-icon",
+];
+
+/// Types of other files that are compressed.
+const DENSE: [&str; 12] = [
+    "application/gzip",
+    "application/java-archive",
+    "application/vnd.android.package-archive",
+    "application/vnd.google-earth.kmz",
+    "application/vnd.rar",
+    "application/x-7z-compressed",
+    "application/x-brotli",
+    "application/x-bzip2",
+    "application/x-lz4",
+    "application/x-xz",
+    "application/zip",
+    "application/zstd",
 ];
 
 #[cfg(test)]
@@ -99,9 +140,58 @@ mod tests {
     }
 
     #[test]
-    fn every_type_can_stand_in_a_field() {
-        for (_, name) in OWN {
-            assert!(encke_wire::field::is_field_value(name.as_bytes()));
+    fn every_line_of_the_table_is_found_and_can_stand_in_a_field() {
+        let mut before = "";
+        for line in TABLE.lines() {
+            let (extension, name) = line.split_once(' ').expect("an extension and a type");
+            assert!(before < extension && TABLE.is_ascii(), "{extension} is not sorted");
+            assert_eq!(listed(extension), Some(name));
+            assert_eq!(extension, extension.to_ascii_lowercase());
+            let (main, sub) = name.split_once('/').expect("a type and a subtype");
+            let is_token = |part: &str| encke_wire::field::is_token(part.as_bytes());
+            assert!(is_token(main) && is_token(sub), "{name}");
+            before = extension;
+        }
+        for unlisted in ["", "0", "~", "htmlx", "htm l", "zzzz", "\u{e4}", "\n"] {
+            assert_eq!(listed(unlisted), None, "{unlisted:?}");
+        }
+    }
+
+    #[test]
+    fn types_follow_registrations_and_the_documented_differences() {
+        for (extensions, name) in [
+            ("rpm", "application/x-redhat-package-manager"),
+            ("ts mts", "video/mp2t"),
+            ("m3u8", "application/vnd.apple.mpegurl"),
+            ("otf", "font/otf"),
+            ("woff", "font/woff"),
+            ("m4a m4b", "audio/mp4"),
+            ("obj", "model/obj"),
+            ("aif", "audio/x-aiff"),
+            ("mid", "audio/midi"),
+            ("cer", "application/pkix-cert"),
+            ("step", "model/step"),
+            ("dwg", "image/vnd.dwg"),
+            ("m4s", "video/iso.segment"),
+            ("psd", "image/vnd.adobe.photoshop"),
+            ("usdz", "model/vnd.usdz+zip"),
+            ("3mf", "model/3mf"),
+            ("cbor", "application/cbor"),
+            ("wgsl", "text/wgsl"),
+            ("amr", "audio/amr"),
+            ("mvt", "application/vnd.mapbox-vector-tile"),
+            ("numbers", "application/vnd.apple.numbers"),
+            ("vsdx", "application/vnd.visio"),
+            ("diff patch rs py", "text/plain"),
+            ("ipynb", "application/x-ipynb+json"),
+            ("js mjs cjs es6", "text/javascript"),
+            ("xml", "application/xml"),
+            ("svg svgz", "image/svg+xml"),
+            ("exe", "application/octet-stream"),
+        ] {
+            for extension in extensions.split(' ') {
+                assert_eq!(MediaType::of(&format!("a.{extension}")).name, name, "{extension}");
+            }
         }
     }
 
@@ -115,6 +205,11 @@ mod tests {
             ("a.ttf", false),
             ("a.gz", true),
             ("a.html", false),
+            ("a.svgz", true),
+            ("a.psd", false),
+            ("a.epub", true),
+            ("a.m3u8", false),
+            ("a.usdz", true),
         ] {
             assert_eq!(MediaType::of(name).is_dense(), dense, "{name}");
         }

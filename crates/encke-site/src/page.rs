@@ -26,8 +26,10 @@ use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::range::{self, ByteRange, Multipart, Ranges};
 
+use super::file_check::{self, PageFiles};
 use super::find::{Content, FileVariant, Leaf, SIBLINGS};
 use super::rules::{PathPolicy, RuleSet};
+use super::settings::TagSource;
 use super::status_error::StatusError;
 use encke_server::{Body, ContentView, Fields, Prepared, Reply, Request};
 
@@ -46,6 +48,12 @@ pub(super) struct Page {
     /// The fields that the rules add to every response.
     pub(super) fields: Fields,
     cache_control: String,
+    /// The metadata of the plain file.
+    metadata: Metadata,
+    /// The files above, for checks that they are unchanged.
+    pub(super) files: Rc<PageFiles>,
+    /// The time of the next look-up, in ns of the monotonic clock. Until then checks of the files suffice.
+    pub(super) look_up_ns: u64,
 }
 
 /// A file in one coding: prepared responses and their validators.
@@ -138,14 +146,18 @@ impl Taste {
 impl Page {
     /// Prepares the responses for a file. `now_unix_ns` is in ns since 1970.
     pub(super) fn of(leaf: Leaf, policy: PathPolicy, rules: &RuleSet, now_unix_ns: u64) -> Self {
-        let Leaf { media_type, plain, coded } = leaf;
+        let Leaf { media_type, plain, coded, files } = leaf;
         let special = &policy.special;
-        let plain_bytes = plain.metadata.len;
+        // A rule that gives the file another type describes the file as it is.
+        let retyped = special.content_type.as_ref().is_some_and(|name| !name.starts_with(media_type.name));
+        let coding = if retyped { Coding::Identity } else { media_type.coding };
+        let metadata = plain.metadata;
         let has_siblings = coded.iter().any(Option::is_some);
         let may_compress = rules.compression.on_the_fly
             && !has_siblings
+            && coding == Coding::Identity
             && special.compress.unwrap_or_else(|| rules.compression.has_type(media_type.name))
-            && (rules.compression.min..=rules.compression.max).contains(&plain_bytes);
+            && (rules.compression.min..=rules.compression.max).contains(&metadata.len);
         let cache_control = policy.cache_control.unwrap_or_else(|| "no-cache".into());
         let shape = CommonFields {
             content_type: special.content_type.clone().unwrap_or_else(|| media_type.value()),
@@ -154,9 +166,10 @@ impl Page {
             sniffable: policy.sniffable,
             cache_control: &cache_control,
             fields: &policy.fields,
+            etag: rules.etag,
             now_unix_ns,
         };
-        let plain = Rc::new(shape.representation(plain, Coding::Identity));
+        let plain = Rc::new(shape.representation(plain, coding, Coding::Identity));
         let mut page = Self {
             plain,
             coded: [None, None, None],
@@ -165,10 +178,13 @@ impl Page {
             possible: if may_compress { Codings::MADE } else { Codings::NONE },
             fields: Fields::new(),
             cache_control: String::new(),
+            metadata,
+            files: Rc::new(files),
+            look_up_ns: 0,
         };
         for ((slot, part), coding) in page.coded.iter_mut().zip(coded).zip(SIBLINGS) {
             if let Some(part) = part {
-                *slot = Some(Rc::new(shape.representation(part, coding)));
+                *slot = Some(Rc::new(shape.representation(part, coding, coding)));
                 page.siblings = page.siblings.with(Codings::of(coding));
             }
         }
@@ -220,7 +236,7 @@ impl Page {
     pub(super) fn as_error(&self, status: u16) -> Reply {
         let prepared = &self.plain.whole;
         let mut reply = Reply::new(status).with("Cache-Control", "no-cache");
-        for name in ["Content-Type", "X-Content-Type-Options"] {
+        for name in ["Content-Type", "Content-Encoding", "X-Content-Type-Options"] {
             if let Some(value) = prepared.fields().value(name) {
                 reply = reply.with(name, value);
             }
@@ -242,7 +258,8 @@ impl Page {
 
     /// Takes over the content compressed on the fly from an earlier look-up that found the same bytes.
     pub(super) fn inherit(&mut self, before: &Self) {
-        let same = !self.plain.weak && !before.plain.weak && self.plain.opaque == before.plain.opaque;
+        // Tags may be equal for different bytes.
+        let same = !self.plain.weak && !before.plain.weak && self.metadata == before.metadata;
         if !same || !self.siblings.is_empty() || !before.siblings.is_empty() || self.possible.is_empty() {
             return;
         }
@@ -266,14 +283,19 @@ impl Page {
         &self.plain.whole
     }
 
-    /// The part of the tag that identifies this state of the file.
-    pub(super) fn opaque(&self) -> &[u8] {
-        &self.plain.opaque
+    /// An exact tag, which identifies this state of the file.
+    pub(super) fn state(&self) -> Vec<u8> {
+        exact_tag(&self.metadata)
     }
 
     /// Whether the tag is weak, so that the file must be looked up again later.
     pub(super) fn is_weak(&self) -> bool {
         self.plain.weak || self.coded.iter().flatten().any(|coded| coded.weak)
+    }
+
+    /// Whether the content of each representation still matches its tag.
+    pub(super) fn is_current(&self) -> bool {
+        self.representations().all(|one| file_check::is_current(&one.whole))
     }
 
     /// The number of descriptors that the page keeps open.
@@ -284,7 +306,9 @@ impl Page {
 
     /// The memory that the page takes, in bytes, without content compressed on the fly.
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.representations().map(|one| one.memory_bytes()).sum::<usize>()
+        size_of::<Self>()
+            + self.files.memory_bytes()
+            + self.representations().map(|one| one.memory_bytes()).sum::<usize>()
             - self.made_bytes()
     }
 
@@ -420,20 +444,33 @@ struct CommonFields<'a> {
     sniffable: bool,
     cache_control: &'a str,
     fields: &'a Fields,
+    etag: TagSource,
     now_unix_ns: u64,
 }
 
 impl CommonFields<'_> {
-    fn representation(&self, part: FileVariant, coding: Coding) -> Representation {
+    /// The tag of one state of a file. The portable tag has nginx's format, so that it remains valid when nginx is replaced.
+    fn tag(&self, metadata: &Metadata) -> Vec<u8> {
+        let modified_s = metadata.modified_ns / NS;
+        match self.etag {
+            TagSource::Portable if modified_s > EPOCH_DATE_MAX_S => {
+                format!("{modified_s:x}-{:x}", metadata.len).into_bytes()
+            }
+            _ => exact_tag(metadata),
+        }
+    }
+
+    /// Prepares a file whose bytes have `coding`, and which is a sibling in `sibling`.
+    fn representation(&self, part: FileVariant, coding: Coding, sibling: Coding) -> Representation {
         let FileVariant { metadata, content } = part;
-        let mut opaque = tag(&metadata);
-        if coding != Coding::Identity {
-            opaque = coded_tag(&opaque, coding);
+        let mut opaque = self.tag(&metadata);
+        if sibling != Coding::Identity {
+            opaque = coded_tag(&opaque, sibling);
         }
         let weak = is_fresh(&metadata, self.now_unix_ns);
-        // A date in the future is not sent (RFC 9110 §8.8.2.1).
-        let modified_s =
-            Some(metadata.modified_ns / NS).filter(|&modified| modified <= self.now_unix_ns / NS);
+        // A date in the future is not sent (RFC 9110 §8.8.2.1), nor the date of a reproducible build.
+        let modified_s = Some(metadata.modified_ns / NS)
+            .filter(|&modified| modified <= self.now_unix_ns / NS && modified > EPOCH_DATE_MAX_S);
         let mut fields = Fields::new();
         let mut push = |name, value: &[u8]| fields.push(name, value).expect("rules and types were checked");
         push("Content-Type", self.content_type.as_bytes());
@@ -464,9 +501,9 @@ impl CommonFields<'_> {
     }
 }
 
-/// The tag of one state of a file: inode, length, and the times of the last write and the last change. The second time differs
+/// The exact tag of one state of a file: inode, length, and the times of the last write and the last change. The second time differs
 /// where a program has written other content of the same length and reset the first time (`rsync -t`, `tar`).
-fn tag(metadata: &Metadata) -> Vec<u8> {
+fn exact_tag(metadata: &Metadata) -> Vec<u8> {
     let Metadata { inode, len, modified_ns, changed_ns, .. } = metadata;
     format!("{inode:x}-{len:x}-{modified_ns:x}-{changed_ns:x}").into_bytes()
 }
@@ -509,6 +546,10 @@ fn segment_of(prepared: &Prepared, range: ByteRange) -> Segment {
 }
 
 const NS: u64 = 1_000_000_000;
+
+/// The latest modification time that says nothing about a file, in seconds since 1970. Reproducible builds give all files one time:
+/// 1 in the store of Nix, 0 in other images. New content with the same time would never replace a copy of a client.
+const EPOCH_DATE_MAX_S: u64 = 1;
 
 /// The age at which a tag becomes strong.
 pub(super) const SETTLED_AFTER_NS: u64 = 2 * NS;

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use encke_io::files::Links;
 use encke_wire::field;
 use encke_wire::target::encode_path;
+use encke_wire::type_pattern;
 
 use super::error::{RuleError, SiteKeyError};
-use super::settings::{Alias, HeaderRule, Redirect, SiteTable, Symlinks};
+use super::settings::{Alias, HeaderRule, Redirect, SiteTable, Symlinks, TagSource};
 use encke_server::Fields;
 use encke_wire::path_pattern::{PathPattern, STARS_MAX};
 
@@ -22,6 +23,9 @@ pub(super) struct RuleSet {
     pub(super) index: Vec<String>,
     pub(super) list: bool,
     pub(super) spa: bool,
+    pub(super) spa_dots: bool,
+    pub(super) spa_wildcards: bool,
+    pub(super) etag: TagSource,
     pub(super) hidden: bool,
     pub(super) links: Links,
     /// Whether compressed siblings of files are served.
@@ -120,6 +124,9 @@ impl RuleSet {
             index: settings.index.clone(),
             list: settings.list,
             spa: settings.spa,
+            spa_dots: settings.spa_dots,
+            spa_wildcards: settings.spa_wildcards,
+            etag: settings.etag,
             hidden: settings.hidden,
             links: match settings.symlinks {
                 Symlinks::Beneath => Links::Beneath,
@@ -289,10 +296,7 @@ impl RuleSet {
 impl CompressionRules {
     /// Whether files of this media type (without parameters) are compressed on the fly.
     pub(super) fn has_type(&self, media_type: &str) -> bool {
-        self.types.iter().any(|listed| match listed.strip_suffix('*') {
-            Some(main) => media_type.starts_with(main),
-            None => media_type == listed,
-        })
+        self.types.iter().any(|listed| type_pattern::matches(listed, media_type.as_bytes()))
     }
 }
 

@@ -38,6 +38,12 @@ pub struct SiteTable<R> {
     /// Responds with the root's index file when a browser navigates to a page that does not exist, for applications that route
     /// in the browser. Requests for a name with an extension, and requests that do not accept HTML, still get 404.
     pub spa: bool,
+    /// With `spa`, also responds to names with a dot, such as `/users/j.doe`. A browser that navigates to a missing `/app.js` then
+    /// receives the index file, too.
+    pub spa_dots: bool,
+    /// With `spa`, also responds to requests that accept HTML only by a wildcard (`Accept: */*`), as from programs and crawlers.
+    /// With `spa_dots` in addition, a page that does not exist is never a 404, and missing scripts and images become HTML.
+    pub spa_wildcards: bool,
     /// Serves names that begin with a dot, too. The names in the requested path count, not the target of a symbolic link.
     /// `/.well-known/` is always served.
     pub hidden: bool,
@@ -46,6 +52,8 @@ pub struct SiteTable<R> {
     /// Values of Cache-Control by path; the last matching rule applies. The default is `no-cache`: clients keep the file and
     /// ask whether it has changed.
     pub cache: Vec<CacheRule>,
+    /// Source of the `ETag` of files.
+    pub etag: TagSource,
     /// Header fields of responses by path, for files and for responses of applications; of several rules for one field, the last one applies.
     pub headers: Vec<HeaderRule>,
     /// Makes browsers use `https` only: the value of Strict-Transport-Security (RFC 6797), such as `max-age=31536000;
@@ -93,9 +101,12 @@ impl<R> Default for SiteTable<R> {
             index: vec!["index.html".into()],
             list: false,
             spa: false,
+            spa_dots: false,
+            spa_wildcards: false,
             hidden: false,
             symlinks: Symlinks::Beneath,
             cache: Vec::new(),
+            etag: TagSource::Exact,
             headers: Vec::new(),
             hsts: None,
             access_log: None,
@@ -121,6 +132,19 @@ pub enum Symlinks {
     Deny,
     /// Follows every link: anyone able to write below the root can publish every file that Encke can read.
     Follow,
+}
+
+/// Source of the `ETag` of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TagSource {
+    /// Inode, length and times in nanoseconds: every change has a new tag, and copies of a file on several servers have
+    /// different ones.
+    #[default]
+    Exact,
+    /// Modification time in whole seconds and length, in nginx's format: equal on all servers with copies that keep the time
+    /// (`rsync -t`, tar, images of containers). New content with the same length and time keeps the tag.
+    Portable,
 }
 
 /// Cache-Control of some paths.
@@ -201,12 +225,13 @@ pub struct PathRule {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Compression {
-    /// Sends `FILE.br`, `FILE.zst` or `FILE.gz` instead of `FILE` to clients that accept it, if it exists and is not older.
+    /// Sends `FILE.br`, `FILE.zst` or `FILE.gz` instead of `FILE` to clients that accept it, if it exists and is not older, in
+    /// whole seconds.
     pub siblings: bool,
     /// Compresses other files with gzip and zstd at the first request. Until that is done they are sent uncompressed. Also
     /// compresses responses of applications as they arrive, except event streams.
     pub on_the_fly: bool,
-    /// Media types that are compressed on the fly; `text/*` is every type with that prefix.
+    /// Media types that are compressed on the fly: `text/*` is every type with that prefix, `*+json` every type with that suffix.
     pub types: Vec<String>,
     /// Size below which files and responses are not compressed, because they fit one packet uncompressed.
     pub min: ByteSize,
@@ -223,19 +248,32 @@ impl Default for Compression {
     fn default() -> Self {
         let types = [
             "text/*",
+            "*+json",
+            "*+xml",
+            "application/cbor",
             "application/javascript",
             "application/json",
-            "application/ld+json",
-            "application/manifest+json",
+            "application/json5",
+            "application/rtf",
+            "application/sql",
+            "application/toml",
+            "application/vnd.apple.mpegurl",
+            "application/vnd.mapbox-vector-tile",
+            "application/vnd.ms-fontobject",
             "application/wasm",
+            "application/x-ndjson",
+            "application/x-subrip",
             "application/xml",
-            "application/xhtml+xml",
-            "application/rss+xml",
-            "application/atom+xml",
-            "image/svg+xml",
-            "image/bmp",
-            "font/ttf",
+            "application/xml-dtd",
+            "application/yaml",
+            "audio/x-mpegurl",
+            "font/collection",
             "font/otf",
+            "font/ttf",
+            "image/bmp",
+            "image/vnd.microsoft.icon",
+            "image/x-icon",
+            "model/*",
         ];
         Self {
             siblings: true,
@@ -261,8 +299,8 @@ pub struct OpenFiles {
     pub names: u32,
     /// Memory for small files and for the heads of all, in bytes.
     pub memory: ByteSize,
-    /// Time for which a response is cached without checking the file, where the system reports no changes (network file
-    /// systems, FUSE).
+    /// Time for which a response is cached without checking the file. Changes that the system reports take effect at once: this
+    /// is for network file systems, FUSE, and writes through hard links, mappings (mmap) and other mounts of a file.
     pub revalidate: Period,
 }
 
@@ -293,6 +331,9 @@ mod tests {
             index = ["index.html", "index.htm"]
             list = true
             spa = true
+            spa_dots = true
+            spa_wildcards = true
+            etag = "portable"
             hidden = true
             symlinks = "deny"
             errors = { 404 = "/404.html" }
@@ -314,6 +355,7 @@ mod tests {
         let site: SiteSettings = toml::from_str(text).expect("valid settings");
         assert_eq!(site.host, ["example.org", "*.example.org"]);
         assert_eq!(site.symlinks, Symlinks::Deny);
+        assert_eq!(site.etag, TagSource::Portable);
         assert_eq!(site.redirects[0].status, 308);
         assert_eq!(site.redirects[1].status, 301);
         assert_eq!(site.errors["404"], "/404.html");

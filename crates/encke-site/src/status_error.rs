@@ -58,8 +58,12 @@ impl StatusError {
 
 /// Whether the client names HTML in Accept, as browsers do for navigation. Scripts that fetch data accept `*/*`.
 pub(super) fn asks_for_html(request: &Request<'_>) -> bool {
-    let lines = request.all(Known::Accept);
-    accept::names(lines.clone(), "text/html") && accept::preferred(lines, &["text/html"]).is_some()
+    accept::names(request.all(Known::Accept), "text/html") && accepts_html(request)
+}
+
+/// Whether the client accepts HTML, perhaps only by a wildcard.
+pub(super) fn accepts_html(request: &Request<'_>) -> bool {
+    accept::preferred(request.all(Known::Accept), &["text/html"]).is_some()
 }
 
 const fn explanation(status: u16) -> &'static str {

@@ -32,6 +32,11 @@ pub(super) fn warnings<R>(settings: &SiteTable<R>) -> Vec<Contradiction> {
             found.push(Contradiction::at(&["redirects", &number.to_string()], text));
         }
     }
+    for (key, is_set) in [("spa_dots", settings.spa_dots), ("spa_wildcards", settings.spa_wildcards)] {
+        if is_set && !settings.spa {
+            found.push(Contradiction::at(&[key], format!("site.{key}: no effect without spa = true")));
+        }
+    }
     found
 }
 
@@ -74,6 +79,14 @@ mod tests {
 
     fn told(settings: &SiteSettings) -> Vec<String> {
         warnings(settings).into_iter().map(|one| one.path.join(".")).collect()
+    }
+
+    #[test]
+    fn settings_of_spa_without_it_are_reported() {
+        let settings = SiteSettings { spa_dots: true, ..SiteSettings::default() };
+        assert_eq!(told(&settings), ["spa_dots"]);
+        let settings = SiteSettings { spa: true, spa_wildcards: true, ..settings };
+        assert!(told(&settings).is_empty());
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! directory, everything below it is evicted as well. A cached value depends on one or a few entries: the file, its siblings,
 //! the index files tried, each link, the first missing directory. The other directories of the path are covered as ancestors.
 //!
-//! A directory is watched as long as a cached value depends on it.
+//! A directory is watched as long as a cached value depends on it. Files are not watched: `file_check` describes the writes that
+//! cause no notification about a directory.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -51,5 +51,6 @@ mod scan;
 pub mod sse;
 pub mod status;
 pub mod target;
+pub mod type_pattern;
 pub mod utf8;
 pub mod websocket;

@@ -175,17 +175,91 @@ fn changes_elsewhere_take_nothing_off_the_shelf() {
     assert!(Arc::ptr_eq(&before, &stage.ready("/a/x.txt")));
 }
 
+/// Gives a file a second name in an unwatched directory: a write through that name causes no notification.
+fn unwatched_name(scene: &Scene, name: &str) -> PathBuf {
+    let other = scene.0.join(format!("other-{name}"));
+    std::fs::hard_link(scene.path(name), &other).expect("linked");
+    other
+}
+
 #[test]
-fn what_nobody_tells_of_is_looked_at_again_after_a_minute() {
-    let scene = Scene::new("minute");
+fn a_write_through_another_name_is_served_within_a_second() {
+    let scene = Scene::new("another-name");
     scene.write("a.txt", "one");
+    scene.write("index.html", "one");
+    scene.write("b.css", "plain");
+    scene.write("b.css.gz", "one");
+    let gzip = "Accept-Encoding: gzip\r\n";
+    let others = ["a.txt", "index.html", "b.css.gz"].map(|name| unwatched_name(&scene, name));
     let mut stage = Stage::new(&scene, "");
-    stage.get("/a.txt");
-    // Another name of the same file, in an unwatched directory.
-    std::fs::hard_link(scene.path("a.txt"), scene.0.join("other-name")).expect("linked");
-    stage.get("/a.txt");
-    std::fs::write(scene.0.join("other-name"), "two").expect("written");
-    stage.pass(Duration::from_secs(60));
+    let before = ["/a.txt", "/", "/b.css"].map(|path| stage.get_with(path, gzip));
+    assert!(before.iter().all(|answer| answer.text() == "one"));
+    others.iter().for_each(|other| std::fs::write(other, "two").expect("written"));
+    stage.pass(Duration::from_secs(1));
+    for (path, before) in ["/a.txt", "/", "/b.css"].into_iter().zip(&before) {
+        let condition = format!("{gzip}If-None-Match: {}\r\n", before.etag());
+        let after = stage.get_with(path, &condition);
+        assert_eq!((after.status, after.text()), (200, "two"), "{path}");
+        assert_ne!(after.etag(), before.etag());
+    }
+}
+
+#[test]
+fn the_tag_of_a_large_file_never_outlives_its_content() {
+    let scene = Scene::new("large-name");
+    for path in ["whole", "part", "if-match", "sibling"] {
+        scene.write(&format!("{path}.txt"), vec![b'1'; 50_000]);
+    }
+    scene.write("sibling.txt.gz", vec![b'1'; 50_000]);
+    let gzip = "Accept-Encoding: gzip\r\n";
+    let mut stage = Stage::new(&scene, "compression = { on_the_fly = false }");
+    for (path, lines, status) in [
+        ("whole", "", 200),
+        ("part", "Range: bytes=0-9\r\nIf-Range: ETAG\r\n", 200),
+        ("if-match", "If-Match: ETAG\r\n", 412),
+        ("sibling", gzip, 200),
+    ] {
+        let changed = format!("{path}.txt{}", if path == "sibling" { ".gz" } else { "" });
+        let other = unwatched_name(&scene, &changed);
+        stage.get_with(&format!("/{path}.txt"), gzip);
+        let before = stage.get_with(&format!("/{path}.txt"), gzip);
+        assert!(before.etag().starts_with('"') && before.body == [b'1'; 50_000], "{path}");
+        std::fs::write(other, vec![b'2'; 50_000]).expect("written");
+        // No time passes, and no notification arrives.
+        let after = stage.get_with(&format!("/{path}.txt"), &lines.replace("ETAG", before.etag()));
+        assert_eq!(after.status, status, "{path}");
+        if status == 200 {
+            assert!(after.etag() != before.etag() && after.body == [b'2'; 50_000], "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_check_of_an_unchanged_file_keeps_its_prepared_response() {
+    let scene = Scene::new("checked");
+    scene.write("a.txt", "one");
+    scene.write("b.bin", vec![1; 50_000]);
+    let mut stage = Stage::new(&scene, "");
+    for path in ["/a.txt", "/b.bin"] {
+        let before = stage.ready(path);
+        for _ in 0..59 {
+            stage.pass(Duration::from_secs(1));
+            assert!(Arc::ptr_eq(&before, &stage.ready(path)), "{path}");
+        }
+    }
+}
+
+#[test]
+fn the_time_between_checks_of_a_watched_file_is_a_setting() {
+    let scene = Scene::new("checks-set");
+    scene.write("a.txt", "one");
+    let other = unwatched_name(&scene, "a.txt");
+    let mut stage = Stage::new(&scene, "open_files = { revalidate = \"5s\" }");
+    assert_eq!(stage.get("/a.txt").text(), "one");
+    std::fs::write(other, "two").expect("written");
+    stage.pass(Duration::from_millis(4_999));
+    assert_eq!(stage.get("/a.txt").text(), "one");
+    stage.pass(Duration::from_millis(1));
     assert_eq!(stage.get("/a.txt").text(), "two");
 }
 

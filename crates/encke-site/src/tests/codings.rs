@@ -107,6 +107,32 @@ fn a_sibling_that_is_older_is_not_sent() {
 }
 
 #[test]
+fn a_sibling_whose_time_was_cut_to_seconds_is_not_older() {
+    let scene = Scene::new("cut-times");
+    let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let ns = Duration::from_nanos;
+    for (name, file, sibling, sent) in [
+        // brotli and tar cut times to seconds; Java cuts them to milliseconds, and other tools to microseconds.
+        ("cut.css", ns(999_999_999), ns(0), "GZIP"),
+        ("milli.css", ns(123_456_789), ns(123_000_000), "GZIP"),
+        ("micro.css", ns(123_456_789), ns(123_456_000), "GZIP"),
+        ("equal.css", ns(5), ns(5), "GZIP"),
+        ("newer.css", ns(5), ns(1_000_000_000), "GZIP"),
+        ("older.css", ns(1_000_000_000), ns(999_999_999), "plain"),
+    ] {
+        for (name, content, part) in
+            [(name.to_owned(), "plain", file), (format!("{name}.gz"), "GZIP", sibling)]
+        {
+            scene.write(&name, content);
+            let file = std::fs::File::options().write(true).open(scene.path(&name)).expect("opened");
+            file.set_modified(second + part).expect("the time is set");
+        }
+        let mut stage = Stage::new(&scene, "");
+        assert_eq!(stage.get_with(&format!("/{name}"), BROWSER).text(), sent, "{name}");
+    }
+}
+
+#[test]
 fn text_is_compressed_on_the_fly_from_the_second_request_on() {
     let scene = Scene::new("fly");
     scene.write("a.html", text());

@@ -196,3 +196,81 @@ fn a_file_from_the_future_has_no_date_and_no_strong_tag() {
     stage.pass(Duration::from_secs(3_700));
     assert!(stage.get("/a.txt").value("Last-Modified").is_some());
 }
+
+/// Writes copies of the same files, as on two servers with a deployment that keeps times in whole seconds.
+fn copies(name: &str, seconds: u64) -> [Scene; 2] {
+    let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    [("one", 0), ("two", 999_999_999)].map(|(node, part)| {
+        let scene = Scene::new(&format!("{name}-{node}"));
+        for (name, content) in
+            [("a.css", "a".repeat(5_000)), ("b.css", "b".repeat(5_000)), ("a.css.gz", "GZ".into())]
+        {
+            scene.write(name, content);
+            let file = std::fs::File::options().write(true).open(scene.path(name)).expect("opened");
+            file.set_modified(modified + Duration::from_nanos(part)).expect("the time is set");
+        }
+        scene
+    })
+}
+
+#[test]
+fn copies_on_two_servers_have_equal_tags_where_that_is_set() {
+    let scenes = copies("copies", 0x1234_5678);
+    let [mut one, mut two] = [&scenes[0], &scenes[1]].map(|scene| Stage::new(scene, "etag = \"portable\""));
+    assert_eq!(one.get("/a.css").etag(), "\"12345678-1388\"", "as nginx writes it");
+    for lines in ["", "Accept-Encoding: gzip\r\n"] {
+        let tag = one.get_with("/a.css", lines).etag().to_owned();
+        assert_eq!(two.get_with("/a.css", lines).etag(), tag);
+        assert_eq!(two.get_with("/a.css", &format!("{lines}If-None-Match: {tag}\r\n")).status, 304);
+        let range = format!("{lines}Range: bytes=0-0\r\nIf-Range: {tag}\r\n");
+        assert_eq!(two.get_with("/a.css", &range).status, 206, "a download goes on at another server");
+    }
+    assert_eq!(one.get_with("/a.css", "Accept-Encoding: gzip\r\n").etag(), "\"12345678-2-gz\"");
+    let [mut one, mut two] = [&scenes[0], &scenes[1]].map(|scene| Stage::new(scene, ""));
+    assert_ne!(
+        one.get("/a.css").etag(),
+        two.get("/a.css").etag(),
+        "the default tells states of one disk apart"
+    );
+}
+
+#[test]
+fn files_with_equal_tags_are_compressed_separately() {
+    let [scene, _] = copies("equal-tags", 0x1234_5678);
+    std::fs::remove_file(scene.path("a.css.gz")).expect("removed");
+    let mut stage = Stage::new(&scene, "etag = \"portable\"");
+    let gzip = "Accept-Encoding: gzip\r\n";
+    for path in ["/a.css", "/b.css"] {
+        stage.get_with(path, gzip);
+    }
+    let [one, other] = ["/a.css", "/b.css"].map(|path| stage.get_with(path, gzip));
+    assert_eq!(one.value("Content-Encoding"), Some("gzip"));
+    assert_eq!(one.etag(), other.etag());
+    assert_ne!(one.body, other.body);
+}
+
+#[test]
+fn new_content_of_equal_length_and_time_replaces_compressed_bytes_of_the_old() {
+    let [scene, _] = copies("replaced", 0x1234_5678);
+    std::fs::remove_file(scene.path("a.css.gz")).expect("removed");
+    let mut stage = Stage::new(&scene, "etag = \"portable\"");
+    let gzip = "Accept-Encoding: gzip\r\n";
+    stage.get_with("/a.css", gzip);
+    let before = stage.get_with("/a.css", gzip);
+    std::fs::rename(scene.path("b.css"), scene.path("a.css")).expect("renamed");
+    stage.notice();
+    stage.get_with("/a.css", gzip);
+    let after = stage.get_with("/a.css", gzip);
+    assert_eq!((after.value("Content-Encoding"), after.etag()), (Some("gzip"), before.etag()));
+    assert_ne!(after.body, before.body);
+}
+
+#[test]
+fn files_with_the_time_of_reproducible_builds_keep_exact_tags() {
+    for (seconds, is_equal) in [(0, false), (1, false), (2, true)] {
+        let scenes = copies("no-time", seconds);
+        let tags = [&scenes[0], &scenes[1]]
+            .map(|scene| Stage::new(scene, "etag = \"portable\"").get("/a.css").etag().to_owned());
+        assert_eq!(tags[0] == tags[1], is_equal, "{seconds}");
+    }
+}

@@ -9,6 +9,7 @@ mod changing;
 mod codings;
 mod conditions;
 mod keeping;
+mod media;
 mod names;
 mod pages;
 

@@ -117,6 +117,36 @@ fn a_single_page_application_gets_its_index_for_navigation_only() {
 }
 
 #[test]
+fn a_single_page_application_chooses_names_and_clients() {
+    let scene = Scene::new("spa-settings");
+    scene.write("index.html", "<p>app");
+    scene.write("app.js", "1");
+    let browser = "Accept: text/html,*/*;q=0.8\r\n";
+    for (dots, wildcards) in [(false, false), (true, false), (false, true), (true, true)] {
+        let settings = format!("spa = true\nspa_dots = {dots}\nspa_wildcards = {wildcards}");
+        let mut stage = Stage::new(&scene, &settings);
+        for (path, lines, is_page) in [
+            ("/users/42", browser, true),
+            ("/users/j.doe", browser, dots),
+            ("/v1.2/users", browser, true),
+            ("/users/42", "Accept: */*\r\n", wildcards),
+            ("/users/42", "Accept: text/*\r\n", wildcards),
+            ("/users/42", "", wildcards),
+            ("/users/j.doe", "Accept: */*\r\n", dots && wildcards),
+            ("/users/42", "Accept: application/json\r\n", false),
+            ("/users/42", "Accept: text/html;q=0, */*\r\n", false),
+        ] {
+            let answer = stage.get_with(path, lines);
+            let expected = if is_page { (200, "<p>app") } else { (404, answer.text()) };
+            assert_eq!((answer.status, answer.text()), expected, "{path} {lines} {settings}");
+        }
+        assert_eq!(stage.get("/app.js").text(), "1");
+        let post = stage.ask("POST /users/42 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n");
+        assert_eq!(post.status, 405);
+    }
+}
+
+#[test]
 fn errors_are_pages_for_browsers_and_text_for_others() {
     let scene = Scene::new("errors");
     let mut stage = Stage::new(&scene, "");
