@@ -32,6 +32,7 @@ mod error;
 mod figures;
 mod form;
 mod handler;
+mod head_request;
 mod listing;
 mod log_out;
 mod log_out_scan;

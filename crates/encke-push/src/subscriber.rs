@@ -24,6 +24,7 @@ use encke_wire::websocket::{self, FrameRules, Opcode};
 
 use super::admission::close_rejected;
 use super::form::{self, EXPIRES, MessageForm, PollResponse, RESUMED};
+use super::head_request::describe_stream;
 use super::log_out::logged_out_close;
 use super::plan::PushPlan;
 use super::push_worker::{PushWorker, SocketPublish, Subscription, hub_now};
@@ -104,11 +105,7 @@ impl PushWorker {
         let poll = form::is_poll(subscription.kind);
         let draining = slot.draining();
         if asked.head_only {
-            let mut reply = Reply::new(200);
-            if let Some(head) = &subscription.head {
-                reply.fields.extend(head);
-            }
-            return slot.respond(asked, subscription.share.onto(reply));
+            return describe_stream(slot, asked, &subscription);
         }
         if let Some(away) = self.rejection(slot, &subscription) {
             return self.reject_request(slot, asked, away, subscription.kind, &subscription.share);

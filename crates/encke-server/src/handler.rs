@@ -19,7 +19,7 @@ use crate::inspect::ConnDescription;
 use crate::log::{LogLabel, LogNotes, NotesMode};
 use crate::metrics::WorkerMetrics;
 use crate::open_table::{OpenEnd, OpenTable, Queued};
-use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
+use crate::outgoing::{UpstreamDial, UpstreamEvent, UpstreamId, UpstreamIds};
 use crate::reply::{Fields, Reply};
 use crate::request::{Kept, Request};
 use crate::resident::WorkerSetup;
@@ -254,15 +254,6 @@ pub(crate) struct Reroute {
     pub(crate) request: Kept,
     /// Fields that the first handler has added to the response.
     pub(crate) fields: Fields,
-}
-
-/// An outgoing connection to be opened.
-pub(crate) struct UpstreamDial {
-    pub(crate) id: UpstreamId,
-    /// The number of the handler, or of the resident, in the handlers' number range.
-    pub(crate) owner: u16,
-    pub(crate) address: Address,
-    pub(crate) session: Option<Box<dyn Session>>,
 }
 
 /// Empty buffers that are kept for [`HandlerContext::take_buffer`]: a callback rarely fills more.

@@ -1,7 +1,7 @@
 //! Outgoing connections as values: ids, events, ends and their table. `upstream.rs` is the worker's part.
 
-use encke_io::{OpError, Segment, Token};
-use encke_session::tls::{Distrust, SessionError, TlsFault};
+use encke_io::{Address, OpError, Segment, Token};
+use encke_session::tls::{Distrust, Session, SessionError, TlsFault};
 
 use crate::upstream_session::UpstreamSession;
 
@@ -243,6 +243,15 @@ impl Upstream {
         waiting: Vec::new(),
         session: None,
     };
+}
+
+/// An outgoing connection to be opened.
+pub(crate) struct UpstreamDial {
+    pub(crate) id: UpstreamId,
+    /// The number of the handler, or of the resident, in the handlers' number range.
+    pub(crate) owner: u16,
+    pub(crate) address: Address,
+    pub(crate) session: Option<Box<dyn Session>>,
 }
 
 /// The outgoing connections of a worker.

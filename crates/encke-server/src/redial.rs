@@ -7,8 +7,7 @@
 use encke_io::Address;
 
 use crate::conns::earlier;
-use crate::handler::UpstreamDial;
-use crate::outgoing::UpstreamId;
+use crate::outgoing::{UpstreamDial, UpstreamId};
 
 /// Time between two attempts, in ns. An application that accepts a connection in less keeps up with its backlog.
 const PAUSE_NS: u64 = 5_000_000;

@@ -47,9 +47,11 @@ use encke_io::{Address, Op, OpError, Peer, Segment, Send, Token};
 
 use crate::conn::{Conn, ConnPhase, Duty, HELD, LAST, PAUSED, PEER_ENDED, SENDING};
 use crate::core::Core;
-use crate::handler::{Action, JobId, UpstreamDial};
+use crate::handler::{Action, JobId};
 use crate::inbox::WorkerMessage;
-use crate::outgoing::{Upstream, UpstreamEnd, UpstreamEvent, UpstreamFault, UpstreamId, UpstreamState};
+use crate::outgoing::{
+    Upstream, UpstreamDial, UpstreamEnd, UpstreamEvent, UpstreamFault, UpstreamId, UpstreamState,
+};
 use crate::upstream_session::{FAREWELL_NS, UpstreamSession};
 
 impl Core {

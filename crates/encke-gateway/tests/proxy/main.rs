@@ -556,23 +556,6 @@ fn without_a_target_the_client_gets_a_502() {
 }
 
 #[test]
-fn an_event_source_without_a_target_tries_again() {
-    let closed = CLOSED.parse().expect("an address");
-    let (running, address) = serve(&[closed], |_| {});
-    let request = |method| {
-        format!(
-            "{method} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\nAccept: text/event-stream\r\n\r\n"
-        )
-    };
-    let response = ask(address, request("GET"));
-    assert!(response.starts_with("HTTP/1.1 200 "), "a browser would never come back: {response}");
-    assert!(content(&response).starts_with("retry: "), "{response}");
-    let post = ask(address, request("POST"));
-    assert!(post.starts_with("HTTP/1.1 502 "), "no EventSource sends this: {post}");
-    running.stop();
-}
-
-#[test]
 fn an_application_that_does_not_respond_is_a_504() {
     let app = App::start(Call::next);
     let (running, address) = serve(&[app.address], |settings| {
@@ -744,23 +727,6 @@ fn an_application_sends_files_by_their_path_of_the_site() {
     let direct = ask(address, get("/private/a.pdf"));
     assert!(direct.starts_with("HTTP/1.1 404 "), "clients cannot go there: {direct}");
     running.stop();
-}
-
-#[test]
-fn the_name_of_a_file_may_be_escaped_or_not() {
-    for name in ["tä st.pdf", "t%C3%A4%20st.pdf", "tä%20st.pdf", "t%C3%A4 st.pdf"] {
-        let app = App::start(move |call| {
-            let head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Accel-Redirect: /private/";
-            call.send(format!("{head}{name}\r\n\r\n"))
-        });
-        let internal =
-            RouteSettings { pattern: "/private/**".into(), internal: true, ..RouteSettings::default() };
-        let routes = [route("/**", |_| {}), internal];
-        let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
-        let response = ask(address, get("/download"));
-        assert!(response.ends_with("example.org/private/t%C3%A4%20st.pdf"), "{name}: {response}");
-        running.stop();
-    }
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::sync::mpsc::channel;
 use encke_gateway::ProxyProtocol;
 use encke_server::{Exchange, ListenConfig, Options, Outcome, Reply, Request, Server};
 
-use super::{App, PATIENCE, answer, ask, client, content, get, route, serve, serve_routes};
+use super::{
+    App, CLOSED, PATIENCE, RouteSettings, answer, ask, client, content, get, route, serve, serve_routes,
+};
 
 /// The content of a response with chunks.
 fn unchunked(mut rest: &[u8]) -> Vec<u8> {
@@ -428,5 +430,39 @@ fn a_target_without_an_address_takes_no_request_from_another_one() {
         let response = ask(address, get("/"));
         assert_eq!(content(&response), "ok", "{response}");
     }
+    running.stop();
+}
+
+#[test]
+fn the_name_of_a_file_may_be_escaped_or_not() {
+    for name in ["tä st.pdf", "t%C3%A4%20st.pdf", "tä%20st.pdf", "t%C3%A4 st.pdf"] {
+        let app = App::start(move |call| {
+            let head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Accel-Redirect: /private/";
+            call.send(format!("{head}{name}\r\n\r\n"))
+        });
+        let internal =
+            RouteSettings { pattern: "/private/**".into(), internal: true, ..RouteSettings::default() };
+        let routes = [route("/**", |_| {}), internal];
+        let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+        let response = ask(address, get("/download"));
+        assert!(response.ends_with("example.org/private/t%C3%A4%20st.pdf"), "{name}: {response}");
+        running.stop();
+    }
+}
+
+#[test]
+fn an_event_source_without_a_target_tries_again() {
+    let closed = CLOSED.parse().expect("an address");
+    let (running, address) = serve(&[closed], |_| {});
+    let request = |method| {
+        format!(
+            "{method} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\nAccept: text/event-stream\r\n\r\n"
+        )
+    };
+    let response = ask(address, request("GET"));
+    assert!(response.starts_with("HTTP/1.1 200 "), "a browser would never come back: {response}");
+    assert!(content(&response).starts_with("retry: "), "{response}");
+    let post = ask(address, request("POST"));
+    assert!(post.starts_with("HTTP/1.1 502 "), "no EventSource sends this: {post}");
     running.stop();
 }

@@ -344,6 +344,26 @@ fn a_head_request_is_a_200_without_content() {
 }
 
 #[test]
+fn a_head_request_has_the_fields_of_its_stream_and_no_length() {
+    let mut stage = Stage::new();
+    for (query, media) in
+        [("?as=sse", Some("text/event-stream")), ("?as=ndjson", Some("application/x-ndjson")), ("", None)]
+    {
+        let bytes = request("HEAD", &format!("news{query}"), "Connection: close\r\n", "");
+        let mut peer = stage.net.open(0, bytes.as_bytes());
+        stage.net.until(&mut peer, |peer| peer.is_closed().then_some(()));
+        let head = peer.response().expect("a head");
+        assert_eq!(
+            (head.status, head.field("Content-Length"), head.body.len()),
+            (200, None, 0),
+            "{}",
+            head.head
+        );
+        assert_eq!(head.field("Content-Type"), media, "{}", head.head);
+    }
+}
+
+#[test]
 fn an_http_1_0_stream_ends_with_its_connection() {
     let mut stage = Stage::new();
     stage.post("news", "hello");
