@@ -725,9 +725,10 @@ pub(crate) fn never_served(settings: &Settings) -> Vec<PathBuf> {
         private.extend(temporary_files(&file));
     }
     // The log file is opened, and so created, before the sites.
-    [&settings.file, &settings.keys, &settings.server.state_dir, &settings.server.pid_file]
+    [&settings.file, &settings.server.state_dir, &settings.server.pid_file]
         .into_iter()
         .flatten()
+        .chain(&settings.keys)
         .chain(log)
         .chain(&private)
         .chain(&keys)

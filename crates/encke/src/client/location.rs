@@ -111,6 +111,17 @@ fn host_and_port(authority: &str, port_default: Option<u16>) -> Option<(String, 
 }
 
 impl ServerLocation {
+    /// Whether a connection to the server stays on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Self::Inet(host, _) | Self::Secure(host, _) => {
+                let is_name = host.eq_ignore_ascii_case("localhost");
+                is_name || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+            }
+            Self::Unix(_) => true,
+        }
+    }
+
     /// Returns the value of `Host`. A Unix socket has no host name; `localhost` has the rights of this machine.
     pub(crate) fn authority(&self) -> String {
         match self {

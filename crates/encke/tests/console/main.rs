@@ -3,5 +3,6 @@
 #[path = "../running/mod.rs"]
 mod running;
 
+mod left_token;
 mod settings;
 mod streams;
