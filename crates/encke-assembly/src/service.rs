@@ -179,6 +179,7 @@ impl Service {
             server = encke_push::sources_without_push().into_iter().fold(server, Server::source);
         }
         server = server.source(Arc::<Acme>::clone(&acme)).source(apps.source());
+        server = server.source(settings_access.figures());
         if inherited.is_empty() {
             for config in listen_configs {
                 server = server.listener(config);

@@ -62,8 +62,12 @@ pub(crate) fn run(arguments: &Serve) -> CommandResult {
     attend(service, signals, ProcessFiles { pid: pid_file, token: token_file }, |service| {
         // Requests that arrive during the reload raise the signal again.
         let requests = access.begin();
-        requests.finish(&reload(service, arguments));
-        ControlFlow::Continue(())
+        let result = reload(service, arguments);
+        requests.finish(&result);
+        ControlFlow::Continue(match result {
+            Ok(_) => ServiceState::Ready,
+            Err(_) => ServiceState::Rejected { at_s: Clock::new().now().unix_s() },
+        })
     })
 }
 
@@ -148,12 +152,12 @@ fn start(
     }
 }
 
-/// Runs a server until a signal ends it. `hang_up` handles SIGHUP.
+/// Runs a server until a signal ends it. `hang_up` handles SIGHUP, and returns the state after it.
 pub(crate) fn attend(
     mut service: Service,
     signals: Signals,
     files: ProcessFiles,
-    hang_up: impl FnMut(&mut Service) -> ControlFlow<()>,
+    hang_up: impl FnMut(&mut Service) -> ControlFlow<(), ServiceState>,
 ) -> CommandResult {
     for note in service.notes() {
         notice::report(Level::Warn, note);
@@ -238,7 +242,7 @@ fn obey(
     service: &mut Service,
     signals: &Signals,
     manager: &Manager,
-    mut hang_up: impl FnMut(&mut Service) -> ControlFlow<()>,
+    mut hang_up: impl FnMut(&mut Service) -> ControlFlow<(), ServiceState>,
 ) -> u8 {
     loop {
         match signals.wait() {
@@ -246,10 +250,10 @@ fn obey(
             Signal::Terminate => return 0,
             Signal::HangUp => {
                 manager.tell(&ServiceState::Reloading);
-                if hang_up(service).is_break() {
-                    return 0;
+                match hang_up(service) {
+                    ControlFlow::Break(()) => return 0,
+                    ControlFlow::Continue(state) => manager.tell(&state),
                 }
-                manager.tell(&ServiceState::Ready);
             }
             Signal::User1 => {
                 if let Err(error) = host::reopen_errors() {
