@@ -4,5 +4,6 @@
 mod running;
 
 mod left_token;
+mod proxies;
 mod settings;
 mod streams;
