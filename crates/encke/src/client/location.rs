@@ -1,5 +1,6 @@
 //! Server addresses as users write them: `8080`, `HOST:PORT`, `http://HOST:PORT/PATH?QUERY`, `https://…`, `unix:PATH`.
 
+use encke_wire::punycode;
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
@@ -148,7 +149,8 @@ impl fmt::Display for LocationError {
         match self {
             Self::Invalid(text) => write!(
                 f,
-                "invalid server address `{text}`: expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH"
+                "invalid server address `{text}`: expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH{}",
+                punycode::remark(text)
             ),
             Self::User(text) => {
                 write!(f, "`{text}` contains a user name: pass a token with --token or $ENCKE_TOKEN")
