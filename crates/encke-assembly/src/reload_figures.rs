@@ -14,7 +14,7 @@ pub(crate) struct ReloadFigures {
 }
 
 impl ReloadFigures {
-    /// Counts a reload. `keeps_file` is false if the console asked for it: after a failure the console restores the old file.
+    /// Counts a reload. `keeps_file` is false for a request of the console, which restores the old file after a failure.
     pub(crate) fn count(&self, result: &ReloadResult, keeps_file: bool) {
         match result {
             Ok(_) => {

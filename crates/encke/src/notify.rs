@@ -14,9 +14,9 @@ use encke_wire::civil::Civil;
 pub(crate) enum ServiceState {
     /// Every listener accepts connections.
     Ready,
-    /// As ready, with older settings: a reload at this time, in seconds since 1970, has rejected those of the file.
+    /// As ready, but with older settings: the last reload has rejected the file.
     Rejected {
-        /// The time of the reload.
+        /// The time of the reload, in seconds since 1970.
         at_s: u64,
     },
     /// New settings are being read.
