@@ -772,7 +772,7 @@ pub(crate) struct AdminArgs {
     /// Admin listener: HOST:PORT, or the printed URL [default: 127.0.0.1:8081]
     #[arg(value_name = "ADMIN")]
     pub(crate) admin: Option<String>,
-    /// Access token [default: that of the settings file, or the one that the running server has left for its user]
+    /// Access token [default: left by the server for its user]
     #[arg(long, env = "ENCKE_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// Settings file of the server, for address and token
