@@ -57,6 +57,14 @@ until curl --silent http://127.0.0.1:8080/ | grep --quiet more.txt; do
 done
 [ "$(pid)" = "$first" ] || wrong "the reload restarted the server"
 
+# Rejected settings fail the reload, and the server keeps the old ones.
+cp /etc/encke/encke.toml /good.toml
+echo 'unknown = 1' >>/etc/encke/encke.toml
+! systemctl reload encke || wrong "systemctl reload succeeds with rejected settings"
+[ "$(pid)" = "$first" ] || wrong "a rejected reload ended the server"
+curl --silent --fail http://127.0.0.1:8080/ | grep --quiet more.txt || wrong "a rejected reload changed the settings"
+cp /good.toml /etc/encke/encke.toml
+
 # An upgrade restarts a running server, with the changed settings.
 dpkg-deb --raw-extract /encke.deb /tree
 sed --in-place 's/^Version: .*/&+1/' /tree/DEBIAN/control

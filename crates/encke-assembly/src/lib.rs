@@ -19,6 +19,7 @@ mod app_actions;
 mod descriptors;
 mod error;
 mod predecessor;
+mod reload_figures;
 mod service;
 pub mod settings;
 mod settings_access;

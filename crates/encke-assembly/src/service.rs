@@ -179,6 +179,7 @@ impl Service {
             server = encke_push::sources_without_push().into_iter().fold(server, Server::source);
         }
         server = server.source(Arc::<Acme>::clone(&acme)).source(apps.source());
+        server = server.source(settings_access.figures());
         if inherited.is_empty() {
             for config in listen_configs {
                 server = server.listener(config);
@@ -725,9 +726,10 @@ pub(crate) fn never_served(settings: &Settings) -> Vec<PathBuf> {
         private.extend(temporary_files(&file));
     }
     // The log file is opened, and so created, before the sites.
-    [&settings.file, &settings.keys, &settings.server.state_dir, &settings.server.pid_file]
+    [&settings.file, &settings.server.state_dir, &settings.server.pid_file]
         .into_iter()
         .flatten()
+        .chain(&settings.keys)
         .chain(log)
         .chain(&private)
         .chain(&keys)

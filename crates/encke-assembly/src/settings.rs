@@ -126,9 +126,9 @@ pub struct Settings {
     /// Warnings about the settings file for the operator.
     #[serde(skip)]
     pub notes: Vec<String>,
-    /// A directory of keys that no key of the file names. Encke never serves it either.
+    /// Directories of keys and tokens that no key of the file names. Encke never serves them either.
     #[serde(skip)]
-    pub keys: Option<PathBuf>,
+    pub keys: Vec<PathBuf>,
     /// The line of each value in the file.
     #[serde(skip)]
     #[schemars(skip)]

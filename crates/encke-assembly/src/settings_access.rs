@@ -9,7 +9,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use encke_console::{
@@ -20,6 +20,7 @@ use encke_io::lock;
 use encke_settings::{Problems, SourceLine, SourceMap};
 use serde_json::Value;
 
+use crate::reload_figures::ReloadFigures;
 use crate::settings::{Settings, schema};
 
 /// Time in which a reload must begin. Another reload may have to end first: it resolves names and reads certificates.
@@ -52,6 +53,7 @@ pub struct SettingsAccess {
     /// Wakes the thread that reloads; `None` if the program does not reload.
     wake: Option<Box<dyn Fn() + Send + Sync>>,
     state: Mutex<AccessState>,
+    figures: Arc<ReloadFigures>,
 }
 
 struct AccessState {
@@ -65,12 +67,16 @@ struct AccessState {
 }
 
 /// The requests that a reload answers. Dropping it answers that the server is stopping.
-pub struct ReloadRequests(Vec<SyncSender<ReloadResult>>);
+pub struct ReloadRequests {
+    requests: Vec<SyncSender<ReloadResult>>,
+    figures: Arc<ReloadFigures>,
+}
 
 impl ReloadRequests {
-    /// Responds to all requests.
+    /// Counts the reload, and responds to all requests.
     pub fn finish(self, result: &ReloadResult) {
-        for request in self.0 {
+        self.figures.count(result, self.requests.is_empty());
+        for request in self.requests {
             // The channel has room for the one result.
             let _gone = request.try_send(result.clone());
         }
@@ -123,7 +129,8 @@ impl SettingsAccess {
             next: 0,
             is_closed: false,
         };
-        Self { shown, flags: Box::new(flags), overridden, wake, state: Mutex::new(state) }
+        let figures = Arc::default();
+        Self { shown, flags: Box::new(flags), overridden, wake, state: Mutex::new(state), figures }
     }
 
     fn state(&self) -> MutexGuard<'_, AccessState> {
@@ -132,7 +139,8 @@ impl SettingsAccess {
 
     /// Takes the requests for the reload that begins now. Call it before the settings file is read.
     pub fn begin(&self) -> ReloadRequests {
-        ReloadRequests(self.state().queue.drain(..).map(|(_, request)| request).collect())
+        let requests = self.state().queue.drain(..).map(|(_, request)| request).collect();
+        ReloadRequests { requests, figures: Arc::clone(&self.figures) }
     }
 
     /// Rejects all further requests, because the server stops.
@@ -140,6 +148,11 @@ impl SettingsAccess {
         let mut state = self.state();
         state.is_closed = true;
         state.queue.clear();
+    }
+
+    /// The metrics of reloads.
+    pub(crate) fn figures(&self) -> Arc<ReloadFigures> {
+        Arc::clone(&self.figures)
     }
 
     /// Sets the settings in force.
@@ -159,13 +172,14 @@ impl SettingsAccess {
         let plain = |settings: &Settings| Settings {
             text: None,
             notes: Vec::new(),
+            // The program adds them at the start and at a reload; no text has them.
+            keys: Vec::new(),
             source: SourceMap::default(),
             ..settings.clone()
         };
         let mut new = plain(new);
         // The certificates of the local authority are added at the start only.
         if self.overridden.iter().any(|one| one.by == SELF_SIGNED) {
-            new.keys.clone_from(&running.keys);
             new.server.listen.clone_from(&running.server.listen);
         }
         new != plain(running)

@@ -244,7 +244,7 @@ impl ConsoleHandler {
         params: Vec<String>,
         identity: Option<Identity>,
     ) -> Call {
-        let peer = peer_of(request);
+        let client = client_of(request);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let is_change = !pages::is_read(request.method()) && route.is_change;
         let audit = is_change.then(|| audit_entry(request, identity.as_ref()));
@@ -265,7 +265,7 @@ impl ConsoleHandler {
             is_secure: request.origin().secure,
             is_head: request.method() == Method::Head,
             cookie_name: access::cookie_name(request),
-            peer,
+            client,
             body_max: route.body_max(),
             responder: CallResponder { exchange, shared: Arc::clone(&self.shared), audit, conceals },
             shared: Arc::clone(&self.shared),
@@ -287,8 +287,8 @@ impl ConsoleHandler {
         if is_right && token.len() >= UNGUESSABLE_BYTES {
             return TokenCheck::Right;
         }
-        let (peer, now_ms) = (peer_of(request), ConsoleShared::mono_ms());
-        match self.shared.sessions.attempt(AttemptKind::Token, peer, now_ms, !is_right) {
+        let (client, now_ms) = (client_of(request), ConsoleShared::mono_ms());
+        match self.shared.sessions.attempt(AttemptKind::Token, client, now_ms, !is_right) {
             Ok(()) if is_right => TokenCheck::Right,
             Ok(()) => {
                 self.record_token(request, " with a wrong token", wrong_status);
@@ -338,12 +338,14 @@ fn given_token<'a>(request: &Request<'a>) -> Option<Cow<'a, [u8]>> {
     access::bearer(request).map(Cow::Borrowed).or_else(in_query).filter(|token| !token.is_empty())
 }
 
-/// The peer's address; `None` for a Unix socket. A proxy's field could name any client, so it counts for nothing here.
-fn peer_of(request: &Request<'_>) -> Option<IpAddr> {
-    match request.origin().peer {
-        Peer::Inet(address) => Some(address.ip().to_canonical()),
+/// The client's address, as a trusted proxy reports it; without such a report the peer's. `None` for a Unix socket.
+fn client_of(request: &Request<'_>) -> Option<IpAddr> {
+    let origin = request.origin();
+    let peer = match origin.peer {
+        Peer::Inet(address) => Some(address.ip()),
         Peer::Local => None,
-    }
+    };
+    origin.client.or(peer).map(|address| address.to_canonical())
 }
 
 /// The entry of a request for the audit, still without values and result.
@@ -352,7 +354,7 @@ fn audit_entry(request: &Request<'_>, identity: Option<&Identity>) -> AuditEntry
     AuditEntry {
         unix_ms: ConsoleShared::unix_ms(),
         user: identity.map_or_else(|| "-".into(), |identity| Arc::clone(&identity.user)),
-        address: address_text(peer_of(request)),
+        address: address_text(client_of(request)),
         act: format!("{} {}", text(request.method_text()), text(request.path())),
         old: String::new(),
         new: String::new(),

@@ -32,8 +32,8 @@ pub(crate) struct Call {
     pub(crate) is_head: bool,
     /// The name of the session cookie.
     pub(crate) cookie_name: String,
-    /// The peer's address; `None` for a Unix socket. A proxy's field could name any client, so it counts for nothing here.
-    pub(crate) peer: Option<IpAddr>,
+    /// The client's address, as a trusted proxy reports it; without such a report the peer's. `None` for a Unix socket.
+    pub(crate) client: Option<IpAddr>,
     /// Maximum size of the body in bytes.
     pub(crate) body_max: usize,
     pub(crate) responder: CallResponder,
@@ -136,11 +136,11 @@ impl Call {
     }
 
     pub(crate) fn address(&self) -> String {
-        address_text(self.peer)
+        address_text(self.client)
     }
 }
 
 /// An address for the audit.
-pub(crate) fn address_text(peer: Option<IpAddr>) -> String {
-    peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string())
+pub(crate) fn address_text(client: Option<IpAddr>) -> String {
+    client.map_or_else(|| "unix".to_owned(), |client| client.to_string())
 }

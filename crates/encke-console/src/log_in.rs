@@ -92,15 +92,15 @@ pub(crate) fn log_in(call: Call) {
             let mut call = call;
             call.responder.set_user(&user.as_str().into());
             let (shared, users) = (Arc::clone(&call.shared), call.shared.users());
-            shared.passwords.run(call.peer.map(household), move |fate| {
+            shared.passwords.run(call.client.map(household), move |fate| {
                 if fate == JobFate::Rejected {
-                    call.shared.sessions.forgive_attempt(call.peer);
+                    call.shared.sessions.forgive_attempt(call.client);
                     return call.responder.send(Err(busy()));
                 }
                 let found = users.log_in(&user, password.as_bytes());
                 let found = found.and_then(|(name, role)| configured(&users, name, role));
                 if found.is_some() {
-                    call.shared.sessions.forgive_attempt(call.peer);
+                    call.shared.sessions.forgive_attempt(call.client);
                 }
                 open(call, found, WRONG_PASSWORD);
             });
@@ -122,7 +122,7 @@ pub(crate) fn access_ended() -> ApiProblem {
 }
 
 fn begin_attempt(call: &Call) -> Result<(), ApiProblem> {
-    let begun = call.shared.sessions.begin_attempt(call.peer, ConsoleShared::mono_ms());
+    let begun = call.shared.sessions.begin_attempt(call.client, ConsoleShared::mono_ms());
     begun.map_err(|limit| too_many_problem(limit.wait_s))
 }
 

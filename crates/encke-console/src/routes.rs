@@ -436,7 +436,8 @@ fn live_reply(call: &Call) -> Result<Reply, ApiProblem> {
     if watches.is_empty() {
         watches.push((String::new(), Watch::Status, None));
     }
-    let reply = Reply::new(200).with("Content-Type", "text/event-stream");
+    // A proxy such as nginx would hold events back until its buffer is full.
+    let reply = Reply::new(200).with("Content-Type", "text/event-stream").with("X-Accel-Buffering", "no");
     if call.is_head {
         return Ok(reply);
     }

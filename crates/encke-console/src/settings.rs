@@ -59,8 +59,9 @@ pub struct ConsoleSettings {
     pub user: Vec<ConsoleUser>,
     /// Time after the log-in at which a console session ends.
     pub session_time: Period,
-    /// Failed attempts to log in per minute and peer address, whatever a proxy reports, and as many requests with a wrong admin token.
-    /// More are a 429. An IPv6 address counts with its /64.
+    /// Failed attempts to log in per minute and client address, and as many requests with a wrong admin token. More are a 429. The
+    /// address is that of the peer, or the one that a proxy in `server.trusted_proxies` reports. An IPv6 address counts with its
+    /// /64.
     pub attempts: NonZeroU32,
     /// Number of versions of the settings file that the console keeps, from 1 to 1,000. They are stored in
     /// `settings-history` of `server.state_dir`, or without one in `.FILE.history` next to the settings file.

@@ -37,7 +37,13 @@ pub enum InputError {
 impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Url(text) => write!(f, "invalid URL `{text}`: expected http://HOST:PORT/PATH"),
+            Self::Url(text) => {
+                write!(
+                    f,
+                    "invalid URL `{text}`: expected http://HOST:PORT/PATH{}",
+                    encke_wire::punycode::remark(text)
+                )
+            }
             Self::UserInUrl(text) => {
                 write!(f, "`{text}` contains a user name: send credentials with -H 'Authorization: …'")
             }

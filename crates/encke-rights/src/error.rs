@@ -21,6 +21,7 @@ use crate::limits::{
     KEY_FILE_BYTES_MAX, KEYS_MAX, SECRET_BYTES_MIN, STATIC_TOKEN_BYTES_MIN, SUBJECT_BYTES_MAX,
     TOKEN_BYTES_MAX, TOKENS_MAX,
 };
+use encke_wire::punycode;
 
 /// The origin of an error, which has to change before the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -209,7 +210,8 @@ impl fmt::Display for RightsError {
             Self::Certificate(subject, error) => write!(f, "auth.certificates, {subject:?}: {error}"),
             Self::AskTls(error) => write!(f, "auth.ask: {error}"),
             Self::Origin(text) => {
-                write!(f, "push.origins: invalid origin `{text}`: expected a form such as https://example.org, without a path")
+                let remark = punycode::remark(text);
+                write!(f, "push.origins: invalid origin `{text}`: expected a form such as https://example.org, without a path{remark}")
             }
             Self::AllOrigins => f.write_str(
                 "push.origins = [\"*\"] would let every page on the Internet use the cookies and certificates of its \

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  state_dir/format                    the version of this layout: "1"
+//!            admin.token              the generated token of the admin listener, of a running process
 //!            push.redb                 durable channels, and after a drain the rings of all others
 //!            authority/authority.pem   the authority of `--tls-self-signed`, which clients must trust
 //!                      authority.key   its private key

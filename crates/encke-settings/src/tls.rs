@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use encke_wire::punycode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -126,7 +127,8 @@ impl AcmeSettings {
             } else {
                 "it is no name in the DNS, such as www.example.org"
             };
-            return Some(format!("tls.acme.domains: {wrong:?}: {why}"));
+            let remark = punycode::remark(wrong);
+            return Some(format!("tls.acme.domains: {wrong:?}: {why}{remark}"));
         }
         if !self.directory.starts_with("https://") {
             return Some(format!("tls.acme.directory {:?} must begin with https://", self.directory));

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use encke_wire::punycode;
+
 use crate::Network;
 
 /// Why a text is not a value. The origin is always the settings file or a flag, so a retry does not help.
@@ -68,14 +70,20 @@ pub enum ValueError {
 impl ValueError {
     /// Creates the error for a text without the syntax of its kind. `expected` is the end of the message: "expected …".
     pub fn invalid(kind: &'static str, text: impl Into<String>, expected: &'static str) -> Self {
-        Self::Invalid { kind, text: text.into(), expected }
+        Self::Invalid { kind, text: without_user(text.into()), expected }
     }
 }
 
 impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid { kind, text, expected } => write!(f, "invalid {kind} `{text}`: {expected}"),
+            Self::Invalid { kind, text, expected } => {
+                write!(f, "invalid {kind} `{text}`: {expected}")?;
+                if text.contains("…@") {
+                    return f.write_str("; a URL has no user name and password here");
+                }
+                f.write_str(&punycode::remark(text))
+            }
             Self::UnknownChoice { text, expected, meant } => {
                 write!(f, "`{text}` is none of these: {}", expected.trim_start_matches("expected "))?;
                 meant.map_or(Ok(()), |meant| write!(f, "; did you mean {meant}?"))
@@ -109,3 +117,50 @@ impl fmt::Display for ValueError {
 }
 
 impl Error for ValueError {}
+
+/// Replaces the user name and the password of a URL: terminals and logs keep errors.
+fn without_user(text: String) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let (scheme, rest) = text.split_at(start);
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((_, host)) if start > 0 || authority.contains(':') => format!("{scheme}…@{host}{path}"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(kind: &'static str, text: &str) -> String {
+        ValueError::invalid(kind, text, "expected a value").to_string()
+    }
+
+    #[test]
+    fn the_password_of_a_url_is_in_no_error() {
+        for (text, expected) in [
+            ("http://user:s3cret@127.0.0.1:3000", "`http://…@127.0.0.1:3000`"),
+            ("user:s3cret@host", "`…@host`"),
+            ("https://user:s3@cret@a.test/path", "`https://…@a.test/path`"),
+            ("http://s3cret@a.test", "`http://…@a.test`"),
+        ] {
+            let error = shown("URL", text);
+            assert!(error.contains(expected) && !error.contains("s3"), "{error}");
+            assert!(error.ends_with("has no user name and password here"), "{error}");
+        }
+        for text in ["http://a.test/@user:b", "10/s@x", "a@b"] {
+            assert!(shown("URL", text).contains(&format!("`{text}`")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_other_letters_is_shown_in_its_ascii_form() {
+        for text in ["bücher.test", "http://bücher.test:80/path", "bücher.test:80"] {
+            assert!(shown("address", text).ends_with("is written xn--bcher-kva.test"), "{text}");
+        }
+        for text in ["10 µs", "ü", "a b.ü", "a.test/ü"] {
+            assert!(shown("duration", text).ends_with("expected a value"), "{text}");
+        }
+    }
+}

@@ -11,6 +11,7 @@ use encke_wire::content_encoder::EncoderFault;
 use encke_wire::host::HostPatternError;
 use encke_wire::host_map::HostMapError;
 use encke_wire::path_pattern::PathPatternError;
+use encke_wire::punycode;
 
 /// An error in the settings of a site.
 #[derive(Debug)]
@@ -148,7 +149,8 @@ impl fmt::Display for RuleError {
                 write!(f, "`{host}`: a star stands for all names below one: *.example.org")
             }
             Self::HostName(host) => {
-                write!(f, "`{host}` is not a host name; write it without scheme, port and path")
+                let remark = punycode::remark(host);
+                write!(f, "`{host}` is not a host name; write it without scheme, port and path{remark}")
             }
             Self::HostTaken(host) => write!(f, "`{host}` belongs to another site already"),
             Self::Root(path, error) => write!(f, "{} cannot be served: {error}", path.display()),
@@ -252,5 +254,18 @@ impl Error for CompressionError {
             Self::Encoder(fault) => Some(fault),
             Self::Changed | Self::TooLong(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_other_letters_is_shown_in_its_ascii_form() {
+        let error = RuleError::HostName("bücher.test".into()).to_string();
+        assert!(error.ends_with("is written xn--bcher-kva.test"), "{error}");
+        let error = RuleError::HostName("http://a.test".into()).to_string();
+        assert!(error.ends_with("without scheme, port and path"), "{error}");
     }
 }

@@ -94,7 +94,7 @@ impl fmt::Display for HostPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Star => "a star replaces the first label only: *.example.org",
-            Self::Name => "not a host name: write it without a scheme, a port or a path",
+            Self::Name => "not a host name: write it without a scheme, a port or a path, and other letters than ASCII in Punycode (xn--…)",
         })
     }
 }

@@ -2,13 +2,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use encke_assembly::settings::{ADMIN_DEFAULT, ListenAddress, OrOff, Settings};
 use encke_wire::method::Method;
 use serde_json::Value;
 
+use crate::admin_token::{in_state_dir, of_listener, read};
 use crate::arguments::AdminArgs;
 use crate::client::{ClientError, ClientRequest, Connection, Location, ServerLocation, TrustSettings};
 use crate::error::CommandError;
@@ -41,15 +42,19 @@ enum AdminError {
 }
 
 impl AdminTarget {
-    /// Address and token: from the arguments, else from the settings file, else the default address.
+    /// Address and token: from the arguments, else from the settings file, else the default address. Without a token there, the
+    /// one that a running server of the same user has left.
     pub(crate) fn of(arguments: &AdminArgs) -> Result<Self, CommandError> {
         let mut admin = Self {
             server: ServerLocation::Inet(ADMIN_DEFAULT.ip().to_string(), ADMIN_DEFAULT.port()),
             token: None,
             authority: None,
         };
+        let mut state_dir = None;
         if let Some(file) = &arguments.config {
-            let OrOff::On(settings) = Settings::read(file)?.server.admin else {
+            let server = Settings::read(file)?.server;
+            state_dir = server.state_dir;
+            let OrOff::On(settings) = server.admin else {
                 let text = format!("the admin listener is off in {}", file.display());
                 return Err(CommandError::system(text));
             };
@@ -68,10 +73,35 @@ impl AdminTarget {
         if let Some(file) = &arguments.ca {
             admin.authority = Some(file.clone());
         }
+        if admin.token.is_none() && (arguments.admin.is_none() || admin.server.is_local()) {
+            admin.token = admin.left_token(state_dir.as_deref())?;
+        }
         if admin.token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(CommandError::usage("a token has no spaces or control characters"));
         }
         Ok(admin)
+    }
+
+    /// Reads the token that a running server has left. `state_dir` is that of the settings file.
+    fn left_token(&self, state_dir: Option<&Path>) -> Result<Option<String>, CommandError> {
+        let name = match &self.server {
+            ServerLocation::Inet(_, port) | ServerLocation::Secure(_, port) => port.to_string(),
+            ServerLocation::Unix(path) => path.display().to_string(),
+        };
+        let files = state_dir.map(in_state_dir).into_iter().chain(of_listener(&name));
+        for file in files {
+            let token = read(&file).map_err(|error| {
+                let text = format!(
+                    "cannot read the token in {}: run the command as the user of the server, or use --token",
+                    file.display()
+                );
+                CommandError::system(error).context(text)
+            })?;
+            if token.is_some() {
+                return Ok(token);
+            }
+        }
+        Ok(None)
     }
 
     /// Parses `8081`, `HOST:PORT`, or a URL with `?token=`.
@@ -128,8 +158,7 @@ impl AdminTarget {
 const NOT_ADMIN: &str = "this is not the admin listener of Encke; the start-up lines print its URL";
 
 /// Where the token is found.
-const TOKEN_ORIGIN: &str =
-    "it is server.admin.token, or, if that is not set, in the start-up lines of the server";
+const TOKEN_ORIGIN: &str = "it is server.admin.token, or, if that is not set, in the start-up lines of the server. With -c FILE its user needs none";
 
 impl fmt::Display for AdminError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -737,7 +737,7 @@ pub(crate) struct Check {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  encke status 'http://127.0.0.1:8081/?token=TOKEN'
+  encke status
   encke status --watch -c /etc/encke/encke.toml
   encke status --json 127.0.0.1:8081 --token TOKEN | jq .connections")]
 pub(crate) struct Status {
@@ -755,7 +755,7 @@ pub(crate) struct Status {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  encke console 'http://127.0.0.1:8081/?token=TOKEN'
+  encke console
   encke console -c /etc/encke/encke.toml
   encke console --print 127.0.0.1:8081 --token TOKEN    only print the address")]
 pub(crate) struct ConsoleArgs {
@@ -772,7 +772,7 @@ pub(crate) struct AdminArgs {
     /// Admin listener: HOST:PORT, or the printed URL [default: 127.0.0.1:8081]
     #[arg(value_name = "ADMIN")]
     pub(crate) admin: Option<String>,
-    /// Access token
+    /// Access token [default: left by the server for its user]
     #[arg(long, env = "ENCKE_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// Settings file of the server, for address and token

@@ -18,7 +18,8 @@ use encke_wire::method::Method;
 
 use crate::arguments::Demo;
 use crate::error::{CommandError, CommandResult};
-use crate::{greeting, serve};
+use crate::greeting;
+use crate::serve::{self, ProcessFiles};
 
 mod clip;
 mod live;
@@ -41,7 +42,7 @@ pub(crate) fn run(arguments: &Demo) -> CommandResult {
     let _picture = feeds.map(TestPicture::start).transpose().map_err(CommandError::system)?;
     let _nobody_listens = io::stderr().write_all(text(&service, &settings, arguments.live).as_bytes());
     // SIGHUP ends the demo: it lives as long as the terminal that started it.
-    serve::attend(service, signals, None, |_| ControlFlow::Break(()))
+    serve::attend(service, signals, ProcessFiles::default(), |_| ControlFlow::Break(()))
 }
 
 fn settings(arguments: &Demo) -> Settings {

@@ -23,6 +23,7 @@ use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, RouteSettings, Sett
 use encke_io::Address;
 use encke_session::tls::LocalAuthority;
 
+use crate::admin_token::AdminTokenFile;
 use crate::shell::{on_windows, quoted, word};
 
 mod addresses;
@@ -33,8 +34,14 @@ use rights::{CHANNEL, ChannelAccess, CredentialKind};
 
 /// Returns the start text of a server that was made from settings.
 ///
-/// `authority` is the local authority of this machine, if there is one that clients can trust.
-pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&LocalAuthority>) -> String {
+/// `authority` is the local authority of this machine, if there is one that clients can trust; `token` the file from which
+/// `encke console` reads the token.
+pub(crate) fn text(
+    service: &Service,
+    settings: &Settings,
+    authority: Option<&LocalAuthority>,
+    token: Option<&AdminTokenFile>,
+) -> String {
     let (backend, reason) = service.backend();
     let workers = service.workers();
     let threads = if workers == 1 { "worker" } else { "workers" };
@@ -99,10 +106,17 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
     }
     // A one-time token is no lasting secret, but a server with a configured token may write this text to a log of others.
     let (path, remark) = match service.console_token().filter(|_| token_is_ours) {
-        Some(token) => (format!("#login={token}"), "valid once, for ten minutes; later: encke console"),
-        None => (String::new(), "`encke console` opens it, logged in"),
+        Some(login) => {
+            let later = token.map(|file| format!("; later: {}", file.command())).unwrap_or_default();
+            (format!("#login={login}"), format!("valid once, for ten minutes{later}"))
+        }
+        None => {
+            let file =
+                settings.file.as_deref().map(|file| format!(" -c {}", quoted(file))).unwrap_or_default();
+            (String::new(), format!("`encke console{file}` opens it, logged in"))
+        }
     };
-    for console in console(service, &path, remark) {
+    for console in console(service, &path, &remark) {
         line("console", console);
     }
     line("backend", format!("{backend}: {reason}"));

@@ -12,6 +12,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 mod admin_target;
+mod admin_token;
 mod arguments;
 mod check;
 mod client;

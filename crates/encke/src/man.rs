@@ -16,8 +16,13 @@ fn named<'a>(program: &'a Command, name: &str) -> Option<&'a Command> {
     })
 }
 
+/// A page has the text of every option. `clap_mangen` omits the texts of options that `-h` leaves out.
+fn with_all_texts(command: Command) -> Command {
+    command.mut_subcommands(with_all_texts).mut_args(|arg| arg.hide_short_help(false))
+}
+
 pub(crate) fn run(arguments: &Man) -> CommandResult {
-    let mut program = Arguments::command();
+    let mut program = with_all_texts(Arguments::command());
     // `build` gives the sub-commands their full names and the global flags.
     program.build();
     let command = match &arguments.command {
@@ -47,4 +52,33 @@ pub(crate) fn run(arguments: &Man) -> CommandResult {
         .map_err(|error| CommandError::system(error).context("cannot generate the page"))?;
     print(&String::from_utf8_lossy(&page))?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pages of a command and of those below it, but not of hidden ones.
+    fn pages(command: &Command) -> Vec<String> {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command.clone()).render(&mut page).expect("memory takes everything");
+        let mut all = vec![String::from_utf8(page).expect("text")];
+        all.extend(command.get_subcommands().filter(|inner| !inner.is_hide_set()).flat_map(pages));
+        all
+    }
+
+    #[test]
+    fn every_option_of_every_page_has_its_text() {
+        let mut program = with_all_texts(Arguments::command());
+        program.build();
+        for page in pages(&program) {
+            let title = page.lines().find(|line| line.starts_with(".TH")).unwrap_or_default();
+            // An option is a line with its names, and lines of text up to the next request of roff.
+            for option in page.split("\n.TP\n").skip(1) {
+                let (names, text) = option.split_once('\n').unwrap_or((option, ""));
+                let first = text.lines().find(|line| !line.is_empty()).unwrap_or_default();
+                assert!(!first.is_empty() && !first.starts_with(".TP"), "{title}: {names} has no text");
+            }
+        }
+    }
 }

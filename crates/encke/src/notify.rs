@@ -8,11 +8,17 @@ use std::path::{Path, PathBuf};
 
 use encke_io::host;
 use encke_io::service::{self, ServicePhase};
+use encke_wire::civil::Civil;
 
 /// A state that is reported to the service manager.
 pub(crate) enum ServiceState {
     /// Every listener accepts connections.
     Ready,
+    /// As ready, but with older settings: the last reload has rejected the file.
+    Rejected {
+        /// The time of the reload, in seconds since 1970.
+        at_s: u64,
+    },
     /// New settings are being read.
     Reloading,
     /// The server drains, then the process ends.
@@ -33,7 +39,9 @@ impl Manager {
     pub(crate) fn tell(&self, state: &ServiceState) {
         service::set_phase(match state {
             // A service of Windows keeps serving while it reads its settings.
-            ServiceState::Ready | ServiceState::Reloading => ServicePhase::Running,
+            ServiceState::Ready | ServiceState::Rejected { .. } | ServiceState::Reloading => {
+                ServicePhase::Running
+            }
             ServiceState::Stopping => ServicePhase::Stopping,
         });
         if let Some(socket) = &self.0 {
@@ -44,9 +52,17 @@ impl Manager {
 
 fn send(socket: &Path, state: &ServiceState) -> std::io::Result<()> {
     let text = match state {
-        ServiceState::Ready => "READY=1\nSTATUS=serving",
-        ServiceState::Reloading => "STATUS=reloading the settings",
-        ServiceState::Stopping => "STOPPING=1\nSTATUS=draining",
+        ServiceState::Ready => "READY=1\nSTATUS=serving".into(),
+        // Every user may read the status: it has no text of the file.
+        ServiceState::Rejected { at_s } => {
+            let at = Civil::of(*at_s).rfc3339();
+            let at = String::from_utf8_lossy(&at);
+            format!(
+                "READY=1\nSTATUS=serving with the old settings: the reload at {at}Z rejected those of the file, see the log"
+            )
+        }
+        ServiceState::Reloading => "STATUS=reloading the settings".into(),
+        ServiceState::Stopping => "STOPPING=1\nSTATUS=draining".to_owned(),
     };
     host::send_to_manager(socket, text.as_bytes())
 }
@@ -64,6 +80,7 @@ mod tests {
         for (state, start) in [
             (ServiceState::Ready, "READY=1\n"),
             (ServiceState::Reloading, "STATUS="),
+            (ServiceState::Rejected { at_s: 0 }, "READY=1\nSTATUS=serving with the old settings: "),
             (ServiceState::Stopping, "STOPPING=1\n"),
         ] {
             manager.tell(&state);

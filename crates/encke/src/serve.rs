@@ -31,6 +31,7 @@ use encke_session::tls::LocalAuthority;
 use encke_settings::Section as _;
 use encke_settings::notice::{self, Details};
 
+use crate::admin_token::{self, AdminTokenFile};
 use crate::arguments::Serve;
 use crate::check;
 use crate::command_line::CommandLine;
@@ -50,17 +51,23 @@ pub(crate) fn run(arguments: &Serve) -> CommandResult {
     let signals = Signals::block();
     let mut settings = settings(arguments)?;
     let authority = secure(&mut settings, arguments)?;
+    admin_token::prepare(&settings);
     notice::set_level(settings.log.level);
     let access = Arc::new(access(&settings, arguments));
     let service = start(&settings, &signals, &access)?;
     let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
-    let _nobody_listens =
-        io::stderr().write_all(greeting::text(&service, &settings, authority.as_ref()).as_bytes());
-    attend(service, signals, pid_file, |service| {
+    let token_file = AdminTokenFile::write(&service, &settings, arguments);
+    let greeting = greeting::text(&service, &settings, authority.as_ref(), token_file.as_ref());
+    let _nobody_listens = io::stderr().write_all(greeting.as_bytes());
+    attend(service, signals, ProcessFiles { pid: pid_file, token: token_file }, |service| {
         // Requests that arrive during the reload raise the signal again.
         let requests = access.begin();
-        requests.finish(&reload(service, arguments));
-        ControlFlow::Continue(())
+        let result = reload(service, arguments);
+        requests.finish(&result);
+        ControlFlow::Continue(match result {
+            Ok(_) => ServiceState::Ready,
+            Err(_) => ServiceState::Rejected { at_s: Clock::new().now().unix_s() },
+        })
     })
 }
 
@@ -145,12 +152,12 @@ fn start(
     }
 }
 
-/// Runs a server until a signal ends it. `hang_up` handles SIGHUP.
+/// Runs a server until a signal ends it. `hang_up` handles SIGHUP, and returns the state after it.
 pub(crate) fn attend(
     mut service: Service,
     signals: Signals,
-    pid_file: Option<PidFile>,
-    hang_up: impl FnMut(&mut Service) -> ControlFlow<()>,
+    files: ProcessFiles,
+    hang_up: impl FnMut(&mut Service) -> ControlFlow<(), ServiceState>,
 ) -> CommandResult {
     for note in service.notes() {
         notice::report(Level::Warn, note);
@@ -168,10 +175,10 @@ pub(crate) fn attend(
     // Dropped after the service: a successor waits for the mark's end.
     let _mark = service.mark();
     service.drain();
-    let at_once = pid_file.as_ref().map(|file| file.0.clone());
+    let at_once = files.paths();
     let _impatience = thread::Builder::new().name("second-signal".into()).spawn(move || {
         let again = wait_for_end(&signals);
-        if let Some(path) = at_once {
+        for path in at_once {
             let _may_be_gone = fs::remove_file(path);
         }
         process::kill_all();
@@ -235,7 +242,7 @@ fn obey(
     service: &mut Service,
     signals: &Signals,
     manager: &Manager,
-    mut hang_up: impl FnMut(&mut Service) -> ControlFlow<()>,
+    mut hang_up: impl FnMut(&mut Service) -> ControlFlow<(), ServiceState>,
 ) -> u8 {
     loop {
         match signals.wait() {
@@ -243,10 +250,10 @@ fn obey(
             Signal::Terminate => return 0,
             Signal::HangUp => {
                 manager.tell(&ServiceState::Reloading);
-                if hang_up(service).is_break() {
-                    return 0;
+                match hang_up(service) {
+                    ControlFlow::Break(()) => return 0,
+                    ControlFlow::Continue(state) => manager.tell(&state),
                 }
-                manager.tell(&ServiceState::Ready);
             }
             Signal::User1 => {
                 if let Err(error) = host::reopen_errors() {
@@ -375,13 +382,14 @@ fn with_flags(mut settings: Settings, arguments: &Serve) -> Result<Settings, Com
 
 /// With `--tls-self-signed`, gives every TCP listener without a certificate one from this machine's local authority.
 fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuthority>, CommandError> {
+    settings.keys.extend(admin_token::folder());
     if !arguments.tls_self_signed {
         return Ok(None);
     }
     let folder = state_folder(settings.server.state_dir.as_deref(), |name| std::env::var_os(name))?;
     let authority = LocalAuthority::open(&folder)
         .map_err(|error| CommandError::system(error).context("--tls-self-signed"))?;
-    settings.keys = authority.certificate.parent().map(Path::to_owned);
+    settings.keys.extend(authority.certificate.parent().map(Path::to_owned));
     for listen in &mut settings.server.listen {
         // A listener that redirects to https stays plain.
         let is_plain = listen.tls.is_none() && listen.redirect.is_none();
@@ -393,24 +401,16 @@ fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuth
     Ok(Some(authority))
 }
 
-/// The directory for the local authority: the server's state directory, or the user's state directory (XDG Base Directory
-/// Specification; on Windows the local application data).
+/// The directory for the local authority: the server's state directory, or the user's.
 fn state_folder(
     named: Option<&Path>,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<PathBuf, CommandError> {
-    // The specification requires that relative paths are ignored.
-    let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    named
-        .map(Path::to_owned)
-        .or_else(|| folder("XDG_STATE_HOME").map(|state| state.join("encke")))
-        .or_else(|| folder("LOCALAPPDATA").map(|data| data.join("encke")))
-        .or_else(|| folder("HOME").map(|home| home.join(".local/state/encke")))
-        .ok_or_else(|| {
-            let text = "--tls-self-signed needs a directory for its authority: set server.state_dir in a settings \
-                        file, or the variable HOME (on Windows LOCALAPPDATA)";
-            CommandError::usage(text)
-        })
+    named.map(Path::to_owned).or_else(|| admin_token::user_folder(variable)).ok_or_else(|| {
+        let text = "--tls-self-signed needs a directory for its authority: set server.state_dir in a settings \
+                    file, or the variable HOME (on Windows LOCALAPPDATA)";
+        CommandError::usage(text)
+    })
 }
 
 /// Applies the directory and flags of the command line to the site without host names, which it adds if there is none. The
@@ -473,6 +473,20 @@ fn add_directory(arguments: &Serve, sites: &mut Vec<RoutedSite>) -> Result<(), C
         site.route.push(route);
     }
     Ok(())
+}
+
+/// The files that a process removes at its end.
+#[derive(Default)]
+pub(crate) struct ProcessFiles {
+    pid: Option<PidFile>,
+    token: Option<AdminTokenFile>,
+}
+
+impl ProcessFiles {
+    fn paths(&self) -> Vec<PathBuf> {
+        let token = self.token.as_ref().map(AdminTokenFile::path);
+        self.pid.as_ref().map(|file| &*file.0).into_iter().chain(token).map(Path::to_owned).collect()
+    }
 }
 
 /// A file with the id of this process. Dropping it removes the file.

@@ -22,7 +22,8 @@ use rcgen::{
 };
 
 use super::error::{TlsError, TlsFileError};
-use super::identity::{Life, named};
+use super::identity::Life;
+use super::pem_file::named;
 use encke_settings::{CertSettings, is_dns_name, state};
 
 /// Ten years: a user who has made three browsers and a telephone trust it should not have to do so often.

@@ -25,7 +25,7 @@ use x509_parser::time::ASN1Time;
 
 use super::error::{TlsError, TlsFileError};
 use super::records::Records;
-use super::{Distrust, identity};
+use super::{Distrust, pem_file};
 
 /// The servers that a client trusts, and the configuration of its sessions. Cheap to clone; sessions of one `Trust` and its
 /// clones resume each other.
@@ -61,9 +61,9 @@ impl Trust {
     /// The file cannot be read, or holds no authority.
     pub fn of_file(path: &Path) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        for authority in identity::chain(path)? {
+        for authority in pem_file::certificates(path)? {
             let added = roots.add(authority);
-            added.map_err(|error| identity::named(path, TlsFileError::NotAuthority(error.into())))?;
+            added.map_err(|error| pem_file::named(path, TlsFileError::NotAuthority(error.into())))?;
         }
         Self::of_roots(roots)
     }

@@ -47,10 +47,14 @@ pub enum TlsError {
 pub enum TlsFileError {
     /// The file cannot be read.
     Read(io::Error),
-    /// The file has no PEM section of this kind.
-    Absent(&'static str),
-    /// The PEM section of this kind is malformed.
-    Pem(&'static str, TlsCause),
+    /// The file has no usable PEM section of this kind.
+    Pem(&'static str, PemFault),
+    /// The certificate has this version of X.509. Clients find the names of a server in extensions, which only version 3 has.
+    Version(u32),
+    /// A later certificate of the file is that of the key: the number of this certificate, from 1.
+    Order(usize),
+    /// A later certificate of the file is malformed: its number, from 1.
+    Malformed(usize),
     /// The content is not a certificate.
     NotCertificate(TlsCause),
     /// The certificate is not that of an authority.
@@ -65,6 +69,30 @@ pub enum TlsFileError {
     Expired(u64),
     /// The certificate becomes valid at this time, in seconds since 1970.
     TooEarly(u64),
+}
+
+/// Why a file has no PEM section of the expected kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PemFault {
+    /// The file is empty.
+    Empty,
+    /// The file is UTF-16.
+    Utf16,
+    /// The file is DER or PKCS#12 in place of PEM. The expected kind.
+    Binary(&'static str),
+    /// The private key is encrypted with a passphrase.
+    Encrypted,
+    /// A section has no end: its kind.
+    Cut(String),
+    /// The sections are indented.
+    Indented,
+    /// A section is malformed: the cause.
+    Malformed(String),
+    /// The file has no section: the expected kind.
+    Absent(&'static str),
+    /// The file has only sections of other kinds: the expected kind, and the kinds.
+    Others(&'static str, Vec<String>),
 }
 
 #[cfg(feature = "tls")]
@@ -120,8 +148,18 @@ impl fmt::Display for TlsFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
-            Self::Absent(what) => write!(f, "there is no {what} in it (PEM, -----BEGIN …)"),
-            Self::Pem(what, error) => write!(f, "no {what} as PEM: {error}"),
+            Self::Pem(what, fault) => write!(f, "there is no {what} in it: {fault}"),
+            Self::Version(version) => write!(
+                f,
+                "the certificate has version {version} of X.509, without the names that browsers require: make one of \
+                 version 3, for example by openssl req -x509 -addext subjectAltName=DNS:NAME"
+            ),
+            Self::Order(number) => write!(
+                f,
+                "certificate {number} of the file belongs to the key: place it first, followed by the certificate of its \
+                 issuer"
+            ),
+            Self::Malformed(number) => write!(f, "certificate {number} of the file is malformed"),
             Self::NotCertificate(error) => write!(f, "no certificate: {error}"),
             Self::NotAuthority(error) => write!(f, "no authority: {error}"),
             Self::Unusable(error) => error.fmt(f),
@@ -143,15 +181,48 @@ impl Error for TlsFileError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Read(error) => Some(error),
-            Self::Pem(_, error)
-            | Self::NotCertificate(error)
+            Self::Pem(_, fault) => Some(fault),
+            Self::NotCertificate(error)
             | Self::NotAuthority(error)
             | Self::Unusable(error)
             | Self::Key(error) => Some(&**error),
-            Self::Absent(_) | Self::OtherKey(_) | Self::Expired(_) | Self::TooEarly(_) => None,
+            Self::Version(_)
+            | Self::Order(_)
+            | Self::Malformed(_)
+            | Self::OtherKey(_)
+            | Self::Expired(_)
+            | Self::TooEarly(_) => None,
         }
     }
 }
+
+impl fmt::Display for PemFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the file is empty"),
+            Self::Utf16 => f.write_str("the file is UTF-16: save it as UTF-8"),
+            Self::Binary(what) => {
+                let command = if *what == "certificate" { "x509" } else { "pkey" };
+                write!(
+                    f,
+                    "the file is binary, not PEM (-----BEGIN …): convert DER by openssl {command} -inform der -in FILE, \
+                     PKCS#12 (.pfx, .p12) by openssl pkcs12 -nodes -in FILE"
+                )
+            }
+            Self::Encrypted => f.write_str(
+                "the key is encrypted, and a server that starts by itself has no passphrase: decrypt it by openssl pkey -in \
+                 FILE -out NEW, and let only the server's user read it",
+            ),
+            Self::Cut(end) => write!(f, "the file is cut off, -----END {end}----- is missing"),
+            Self::Indented => f.write_str("its lines are indented: -----BEGIN … must begin a line"),
+            Self::Malformed(cause) => f.write_str(cause),
+            Self::Absent(_) => f.write_str("the file has no PEM section (-----BEGIN …)"),
+            Self::Others(_, kinds) => write!(f, "the file has only {}", kinds.join(", ")),
+        }
+    }
+}
+
+impl Error for PemFault {}
 
 /// Formats a moment, in seconds since 1970, as RFC 3339 in UTC.
 pub fn date(at_s: u64) -> String {

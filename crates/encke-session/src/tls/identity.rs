@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use encke_io::clock::Clock;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, version};
@@ -18,6 +17,7 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
 use super::error::{TlsError, TlsFileError, date};
 use super::known;
+use super::pem_file::{self, named};
 use super::proofs::{PROOF_PROTOCOL, Proofs};
 use super::watch::Stamp;
 use encke_io::files::open_regular;
@@ -144,7 +144,7 @@ impl LoadedIdentity {
         let mut ends = Vec::new();
         let certificates = Certificates::read(settings, proofs, &mut ends, notes)?;
         let names = certificates.names.clone();
-        let authorities = settings.client_ca.as_deref().map(chain).transpose()?;
+        let authorities = settings.client_ca.as_deref().map(pem_file::certificates).transpose()?;
         let clients = authorities.map(|authorities| ClientTrust { authorities, client: settings.client });
         let config = Arc::new(config(settings, certificates, clients.as_ref())?);
         Ok(Self { settings: settings.clone(), proofs: Arc::clone(proofs), config, clients, ends, names })
@@ -282,22 +282,13 @@ impl ResolvesServerCert for Certificates {
 
 /// Reads a certificate chain and its key from a pair of files.
 fn certified(pair: &CertSettings) -> Result<(CertifiedKey, Life), TlsError> {
-    let certificates = chain(&pair.cert)?;
-    let first = certificates.first().ok_or_else(|| named(&pair.cert, TlsFileError::Absent(CERTIFICATE)))?;
-    let life = Life::of(first).map_err(|error| named(&pair.cert, error))?;
-    let key = open_regular(&pair.key)
-        .map_err(pem::Error::Io)
-        .and_then(PrivateKeyDer::from_pem_reader)
-        .map_err(|error| pem(&pair.key, "private key", error))?;
+    let certificates = pem_file::certificates(&pair.cert)?;
+    let life = life_of_first(&certificates, &pair.cert)?;
+    let key = pem_file::private_key(&pair.key)?;
     let key = aws_lc_rs::sign::any_supported_type(&key)
         .map_err(|error| named(&pair.key, TlsFileError::Key(error.into())))?;
     let mut certified = CertifiedKey::new(certificates, key);
-    match certified.keys_match() {
-        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
-        Err(_) => {
-            return Err(named(&pair.key, TlsFileError::OtherKey(pair.cert.clone())));
-        }
-    }
+    check_chain(&certified, pair)?;
     if let Some(path) = &pair.ocsp {
         let mut response = Vec::new();
         open_regular(path)
@@ -306,6 +297,26 @@ fn certified(pair: &CertSettings) -> Result<(CertifiedKey, Life), TlsError> {
         certified.ocsp = Some(response);
     }
     Ok((certified, life))
+}
+
+/// Checks that the first certificate is of version 3 and that of the key, and that the others are certificates.
+fn check_chain(certified: &CertifiedKey, pair: &CertSettings) -> Result<(), TlsError> {
+    let key = certified.key.public_key();
+    let mut owner = None;
+    for (certificate, number) in certified.cert.iter().zip(1..) {
+        let (_, known) = X509Certificate::from_der(certificate)
+            .map_err(|_malformed| named(&pair.cert, TlsFileError::Malformed(number)))?;
+        if key.as_ref().is_some_and(|key| key.as_ref() == known.public_key().raw) {
+            owner = owner.or(Some((number, known.version().0.saturating_add(1))));
+        }
+    }
+    match (owner, certified.keys_match()) {
+        (Some((number, _)), _) if number > 1 => Err(named(&pair.cert, TlsFileError::Order(number))),
+        (Some((_, version)), _) if version < 3 => Err(named(&pair.cert, TlsFileError::Version(version))),
+        (_, Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown))) => Ok(()),
+        (Some(_), Err(error)) => Err(named(&pair.cert, TlsFileError::NotCertificate(error.into()))),
+        (None, Err(_)) => Err(named(&pair.key, TlsFileError::OtherKey(pair.cert.clone()))),
+    }
 }
 
 /// The validity and the names of a certificate.
@@ -326,9 +337,7 @@ impl Life {
     /// # Errors
     /// The file cannot be read, or holds no certificate.
     pub fn read(path: &Path) -> Result<Self, TlsError> {
-        let certificates = chain(path)?;
-        let first = certificates.first().ok_or_else(|| named(path, TlsFileError::Absent(CERTIFICATE)))?;
-        Self::of(first).map_err(|error| named(path, error))
+        life_of_first(&pem_file::certificates(path)?, path)
     }
 
     /// Checks that a certificate is valid now. Adds a note if it expires soon.
@@ -364,6 +373,11 @@ impl Life {
     }
 }
 
+fn life_of_first(certificates: &[CertificateDer<'_>], path: &Path) -> Result<Life, TlsError> {
+    let first = certificates.first().map_or(&[][..], |first| first.as_ref());
+    Life::of(first).map_err(|error| named(path, error))
+}
+
 /// The end of a certificate's validity in seconds since 1970; `None` if it cannot be read.
 pub(super) fn ends_s(certificate: &[u8]) -> Option<u64> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
@@ -382,29 +396,5 @@ fn name_of(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// The kind of a PEM section, in errors.
-const CERTIFICATE: &str = "certificate";
-
 /// Certificates that expire within 14 days cause a warning.
 const EXPIRES_SOON_S: u64 = 14 * 24 * 60 * 60;
-
-pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates = open_regular(path)
-        .map_err(pem::Error::Io)
-        .and_then(|file| CertificateDer::pem_reader_iter(file).collect::<Result<Vec<_>, _>>());
-    certificates.map_err(|error| pem(path, CERTIFICATE, error))
-}
-
-fn pem(path: &Path, what: &'static str, error: pem::Error) -> TlsError {
-    let error = match error {
-        pem::Error::Io(error) => TlsFileError::Read(error),
-        pem::Error::NoItemsFound => TlsFileError::Absent(what),
-        other => TlsFileError::Pem(what, other.into()),
-    };
-    named(path, error)
-}
-
-/// An error about a file.
-pub(super) fn named(path: &Path, error: TlsFileError) -> TlsError {
-    TlsError::File(path.to_owned(), error)
-}

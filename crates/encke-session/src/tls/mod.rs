@@ -23,6 +23,10 @@ mod identity;
 mod identity_tests;
 mod known;
 #[cfg(feature = "tls")]
+mod pem_file;
+#[cfg(all(test, feature = "tls"))]
+mod pem_file_tests;
+#[cfg(feature = "tls")]
 mod proofs;
 mod queue;
 #[cfg(feature = "tls")]
@@ -42,7 +46,7 @@ pub use authority::LocalAuthority;
 pub use client::{ClientSession, Trust};
 #[cfg(feature = "tls")]
 pub use engine::{Scratch, Tls};
-pub use error::{TlsError, TlsFileError, date};
+pub use error::{PemFault, TlsError, TlsFileError, date};
 #[cfg(feature = "tls")]
 pub use identity::{Life, TlsIdentity};
 pub use known::{Certified, TlsKnown};

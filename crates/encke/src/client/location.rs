@@ -1,5 +1,6 @@
 //! Server addresses as users write them: `8080`, `HOST:PORT`, `http://HOST:PORT/PATH?QUERY`, `https://…`, `unix:PATH`.
 
+use encke_wire::punycode;
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
@@ -111,6 +112,17 @@ fn host_and_port(authority: &str, port_default: Option<u16>) -> Option<(String, 
 }
 
 impl ServerLocation {
+    /// Whether a connection to the server stays on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Self::Inet(host, _) | Self::Secure(host, _) => {
+                let is_name = host.eq_ignore_ascii_case("localhost");
+                is_name || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+            }
+            Self::Unix(_) => true,
+        }
+    }
+
     /// Returns the value of `Host`. A Unix socket has no host name; `localhost` has the rights of this machine.
     pub(crate) fn authority(&self) -> String {
         match self {
@@ -137,7 +149,8 @@ impl fmt::Display for LocationError {
         match self {
             Self::Invalid(text) => write!(
                 f,
-                "invalid server address `{text}`: expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH"
+                "invalid server address `{text}`: expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH{}",
+                punycode::remark(text)
             ),
             Self::User(text) => {
                 write!(f, "`{text}` contains a user name: pass a token with --token or $ENCKE_TOKEN")

@@ -3,5 +3,7 @@
 #[path = "../running/mod.rs"]
 mod running;
 
+mod left_token;
+mod proxies;
 mod settings;
 mod streams;

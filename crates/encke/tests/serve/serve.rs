@@ -422,20 +422,38 @@ fn a_token_from_the_settings_is_never_printed() {
 
 #[cfg(unix)]
 #[test]
-fn the_service_manager_hears_when_it_serves_and_when_it_stops() {
+fn the_service_manager_receives_each_state_and_rejected_reloads() {
     let folder = site("manager");
     let socket = folder.path("notify");
     let manager = std::os::unix::net::UnixDatagram::bind(&socket).expect("a socket");
     let mut command = encke();
-    command.args(["serve", "-l", "127.0.0.1:0", "--admin", "off", &folder.path("public")]);
+    let file = folder.write("encke.toml", "[[site]]\nroot = \"public\"\n");
+    command.args(["serve", "-c", &file, "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
     let server = Running::start_command(command.env("NOTIFY_SOCKET", &socket).stdout(Stdio::piped()));
     let hear = || {
-        let mut message = [0; 64];
+        let mut message = [0; 256];
         let length = manager.recv(&mut message).expect("told");
         text(&message[..length])
     };
     assert!(hear().starts_with("READY=1\n"));
     assert!(server.get("/").ends_with("hello"));
+    let metrics = || {
+        let (address, token) = server.admin.trim_start_matches("http://").split_once('/').expect("a path");
+        let token = token.rsplit_once('=').expect("a token").1;
+        crate::running::get(address, &format!("/metrics?token={token}"))
+    };
+    for (text, status, rejected) in [
+        ("[[sites]]\n", "READY=1\nSTATUS=serving with the old settings: ", 1),
+        ("", "READY=1\nSTATUS=serving", 0),
+    ] {
+        folder.write("encke.toml", &format!("{text}[[site]]\nroot = \"public\"\n"));
+        server.signal(Signal::HangUp);
+        assert_eq!(hear(), "STATUS=reloading the settings");
+        let heard = hear();
+        assert!(heard.starts_with(status), "{heard}");
+        assert!(metrics().contains(&format!("encke_reload_rejected {rejected}\n")), "{}", metrics());
+    }
+    assert!(metrics().contains("encke_reloads_total{outcome=\"rejected\"} 1\n"), "{}", metrics());
     server.signal(Signal::Terminate);
     assert!(hear().starts_with("STOPPING=1\n"));
     assert_eq!(server.end().0, Some(0));
