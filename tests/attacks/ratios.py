@@ -27,8 +27,8 @@ class Hoard(NamedTuple):
     # A part of a ClientHello.
     partial: bool = False
     crowds: tuple[int, int] = (50, 250)
-    # Whether an application sends without being asked. A worker of io_uring holds up to 16 MiB that have arrived from applications
-    # before they were paused: what the first crowd must fill.
+    # Whether an application sends much. A worker of io_uring holds up to 16 MiB that arrive from applications before a pause, which
+    # the first crowd fills.
     floods: bool = False
 
 

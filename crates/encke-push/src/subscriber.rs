@@ -105,7 +105,8 @@ impl PushWorker {
         let poll = form::is_poll(subscription.kind);
         let draining = slot.draining();
         if asked.head_only {
-            return describe_stream(slot, asked, &subscription);
+            let fields = (subscription.head.as_deref(), &subscription.share);
+            return describe_stream(slot, asked, subscription.kind, fields);
         }
         if let Some(away) = self.rejection(slot, &subscription) {
             return self.reject_request(slot, asked, away, subscription.kind, &subscription.share);

@@ -58,7 +58,7 @@ mod tests {
         let steps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(times[0], 1_000);
         assert!(steps.iter().all(|step| (23..=25).contains(step)), "{steps:?}");
-        // Those of before have come back by then.
+        // All earlier clients have returned by then.
         assert_eq!(pace.next_ms(10 * SECOND, 4, 8), 1_000);
         assert!((1_900..=2_100).contains(&pace.next_ms(20 * SECOND, 4, 80)), "80 are before it");
     }

@@ -39,7 +39,7 @@ const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 /// How many times in a row a server may ask for a retry, and the longest retry time that is accepted.
 const POSTPONED_MAX: u32 = 10;
 const POSTPONED_TIME_MAX: Duration = Duration::from_secs(60);
-/// The shortest: a server that asks for none would be asked ten times at once.
+/// The shortest, so that `Retry-After: 0` causes no loop.
 const POSTPONED_TIME_MIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &PublishArgs) -> CommandResult {

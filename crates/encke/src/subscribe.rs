@@ -43,7 +43,7 @@ const DEAD_AFTER: Duration = Duration::from_secs(60);
 /// Delay before a reconnect unless the server sends another `retry` time, and its maximum while the server does not respond.
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// The shortest retry time: a server that asks for none would be asked without a pause.
+/// The shortest retry time, so that `Retry-After: 0` causes no loop.
 const RETRY_SAID_MIN: Duration = Duration::from_secs(1);
 /// The longest retry time that is accepted from a server. A longer one, such as a day, is a mistake.
 const RETRY_SAID_MAX: Duration = Duration::from_secs(60 * 60);

@@ -143,8 +143,8 @@ impl AbuseGuard {
         Ok(())
     }
 
-    /// Whether the client has opened and reset too many streams. The connection should take no more, and finish those that it has:
-    /// a page that cancels much may be receiving something else.
+    /// Whether the client has opened and reset too many streams. The connection should take no more, and finish the open ones:
+    /// a page that cancels much may receive something else.
     pub fn is_flooded(&self) -> bool {
         self.is_flooded
     }
