@@ -556,7 +556,7 @@ fn a_server_that_asks_to_wait_is_asked_again() {
         actor(vec![vec![later("429 Too Many Requests"), later("503 Service Unavailable"), told]]);
     let output = run(&site, &["pub", "news", "hi"]);
     assert_eq!(printed(&output), "e-1, 2 subscribers\n");
-    assert_eq!(text(&output.stderr), format!("note: {site} requests a wait of 0 s\n").repeat(2));
+    assert_eq!(text(&output.stderr), format!("note: {site} requests a wait of 1 s\n").repeat(2));
     let requests = play.join().expect("it played its part");
     assert!(requests[0].contains("\r\nIdempotency-Key: "), "{}", requests[0]);
     assert_eq!((requests.len(), &requests[1], &requests[2]), (3, &requests[0], &requests[0]));
