@@ -78,7 +78,9 @@ def no_request_fails_while_an_application_is_replaced(lab: Lab, app: str) -> str
             load.phase = f"turn {turn}"
             before = server.log_text().count("app app: replaced by")
             if lab.planted:
-                os.killpg(pids(server)[-1], signal.SIGKILL)
+                # The next process may not be ready yet.
+                if is_alive(last := pids(server)[-1]):
+                    os.killpg(last, signal.SIGKILL)
             else:
                 server.send_signal(signal.SIGHUP)
                 server.logged("app app: replaced by", before + 1)
