@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  dialed ─ connect_time, or 250 ms if the name has other addresses ─► another attempt, or 504
-//!  sent ─┬─ 100 ms without a response, on a new connection ─► idle connections to the application are closed, every 250 ms
+//!  sent ─┬─ 100 ms without a response, on a new connection ─► idle connections to the application are closed, up to 1 s
 //!        └─ response_time ─► 504
 //!  begun ─ idle_time without a byte ─► the client's connection is reset
 //! ```
@@ -14,6 +14,9 @@ use encke_server::UpstreamId;
 use crate::fault::GatewayFault;
 use crate::proxy::Proxy;
 use crate::queue::RELEASE_NS;
+
+/// Time in which the end of idle connections frees a process for a waiting request, in ns.
+const OCCUPIED_NS: u64 = 1_000_000_000;
 
 impl Proxy {
     /// Handles a deadline of a connection.
@@ -37,7 +40,9 @@ impl Proxy {
             let wait_ns = request.wait_ns(settings);
             let left_ns = conn.active_ns.saturating_add(wait_ns).saturating_sub(now_ns);
             if left_ns > 0 {
-                if !request.body_is_whole || settings.kept() == 0 {
+                // A request that still waits then is slow itself, such as a long poll.
+                let is_slow = wait_ns.saturating_sub(left_ns) > OCCUPIED_NS;
+                if !request.body_is_whole || settings.kept() == 0 || is_slow {
                     return self.context.deadline(id, left_ns);
                 }
                 upstream.queue.release(now_ns);
