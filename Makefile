@@ -20,7 +20,7 @@ help:
 	@echo 'make build   build the fast program, $(TARGET)/release/encke (ten minutes)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
 	@echo 'make quick   format, tidy, clippy and unit tests of the changed crates, and of the crates above them'
-	@echo 'make test    unit and integration tests, attacks, lint (eleven minutes on two cores, with the build)'
+	@echo 'make test    unit and integration tests, attacks, lint (eight minutes on two cores, with the build)'
 	@echo 'make verify  everything before a release: back ends, real applications, players, packages, Windows (an hour)'
 	@echo 'make browser the client, its pages and the chat in a browser'
 	@echo 'make build-windows  build the program and these tests for Windows, without running them'

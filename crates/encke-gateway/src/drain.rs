@@ -126,26 +126,7 @@ fn in_progress(target: &UpstreamTarget) -> String {
     )
 }
 
-/// Time without a response on a new connection after which idle connections to the application are closed, in ns.
-pub(crate) const SLOW_NS: u64 = 100_000_000;
-
 impl Proxy {
-    /// Closes kept connections that may occupy processes of an application in which each process serves one connection: a request on a
-    /// new connection waits. Connections in steady use stay.
-    pub(crate) fn close_released(&mut self, now_ns: u64) {
-        for place in 0..self.kept.len() {
-            for (target, id) in self.kept[place].take_released() {
-                let is_idle =
-                    self.conns.get(&id).is_none_or(|conn| now_ns.saturating_sub(conn.active_ns) >= SLOW_NS);
-                if is_idle {
-                    self.kept[place].remove(target, id);
-                    self.conns.remove(&id);
-                    self.context.close(id);
-                }
-            }
-        }
-    }
-
     /// Closes the kept connections to drained targets.
     pub(crate) fn close_drained(&mut self) {
         for place in 0..self.upstreams.len() {

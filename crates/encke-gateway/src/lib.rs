@@ -16,6 +16,7 @@ mod app_file;
 mod app_place;
 mod balance;
 mod balance_settings;
+mod client_pace;
 mod conditions;
 mod conn_reader;
 mod describe;
@@ -37,6 +38,7 @@ mod proxied_request;
 mod proxy;
 mod proxy_header;
 mod queue;
+mod release;
 #[cfg(test)]
 mod reload_tests;
 mod request_head;

@@ -13,10 +13,7 @@ use encke_server::UpstreamId;
 
 use crate::fault::GatewayFault;
 use crate::proxy::Proxy;
-use crate::queue::RELEASE_NS;
-
-/// Time in which the end of idle connections frees a process for a waiting request, in ns.
-const OCCUPIED_NS: u64 = 1_000_000_000;
+use crate::release::release_idle;
 
 impl Proxy {
     /// Handles a deadline of a connection.
@@ -40,14 +37,12 @@ impl Proxy {
             let wait_ns = request.wait_ns(settings);
             let left_ns = conn.active_ns.saturating_add(wait_ns).saturating_sub(now_ns);
             if left_ns > 0 {
-                // A request that still waits then is slow itself, such as a long poll.
-                let is_slow = wait_ns.saturating_sub(left_ns) > OCCUPIED_NS;
-                if !request.body_is_whole || settings.kept() == 0 || is_slow {
-                    return self.context.deadline(id, left_ns);
-                }
-                upstream.queue.release(now_ns);
-                // Other connections may become idle meanwhile.
-                return self.context.deadline(id, left_ns.min(RELEASE_NS));
+                let next_ns = if request.body_is_whole {
+                    release_idle(&upstream, wait_ns.saturating_sub(left_ns), now_ns)
+                } else {
+                    u64::MAX
+                };
+                return self.context.deadline(id, left_ns.min(next_ns));
             }
         }
         if let Some(request) = request

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use encke_io::{LendLimit, Now};
+use encke_io::Now;
 use encke_server::{
-    Body, Exchange, ExchangeKey, Fields, GuardResults, HandlerContext, Origin, PROVEN_BYTES, Piece, Reply,
-    UpstreamId,
+    Body, Exchange, ExchangeKey, Fields, GuardResults, HandlerContext, Origin, Piece, Reply, UpstreamId,
 };
 use encke_wire::coding::AcceptEncoding;
 use encke_wire::fastcgi::{put_body, put_body_end};
@@ -15,6 +14,7 @@ use encke_wire::method::Method;
 
 use crate::affinity::TargetWish;
 use crate::app_file::AskedHead;
+use crate::client_pace::ClientPace;
 use crate::conn_reader::ConnReader;
 use crate::fastcgi_head::{FastCgiPlan, FastCgiWriter};
 use crate::fault::GatewayFault;
@@ -459,18 +459,15 @@ pub(crate) fn note(
     }
 }
 
-/// The progress of the present response, and the pace of the client.
+/// The present response on its way to the client.
 pub(crate) struct ResponseFlow {
-    /// Bytes of content that were given to the client's connection.
-    passed: u64,
-    /// Whether receiving takes as much as it can at a time: the client receives.
-    is_wide: bool,
+    pace: ClientPace,
     /// Whether receiving is paused, because the client takes the response slowly.
     pub(crate) paused: bool,
 }
 
 impl ResponseFlow {
-    const NEW: Self = Self { passed: 0, is_wide: false, paused: false };
+    const NEW: Self = Self { pace: ClientPace::NEW, paused: false };
 
     /// Writes content for the client. Pauses the connection if the client takes it slowly.
     pub(crate) fn write(
@@ -482,28 +479,23 @@ impl ResponseFlow {
         if content.is_empty() {
             return;
         }
-        self.passed += content.len() as u64;
+        self.pace.count(content.len());
         if context.write(key, content).is_full {
             self.paused = true;
             context.pause(id);
         }
     }
 
-    /// Prepares for the response to a request: it is received in small parts until its client has proven to receive.
+    /// Prepares for the response to a request.
     pub(crate) fn begin(&mut self, context: &HandlerContext, id: UpstreamId) {
-        if self.is_wide {
-            context.lend(id, LendLimit::Narrow);
-        }
-        *self = Self::NEW;
+        self.pace.restart(context, id);
+        self.paused = false;
     }
 
     /// Receives again.
     pub(crate) fn read_on(&mut self, context: &HandlerContext, id: UpstreamId) {
         self.paused = false;
-        if !self.is_wide && self.passed >= PROVEN_BYTES {
-            self.is_wide = true;
-            context.lend(id, LendLimit::Wide);
-        }
+        self.pace.widen(context, id);
         context.resume(id);
     }
 }

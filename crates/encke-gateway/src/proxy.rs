@@ -21,7 +21,6 @@ use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 
 use crate::balance::TargetChoice;
 use crate::conn_reader::ConnReader;
-use crate::drain::SLOW_NS;
 use crate::fastcgi_head::FastCgiWriter;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_messages, report_return};
@@ -31,12 +30,13 @@ use crate::proxied_request::{
 };
 use crate::proxy_header::put_proxy_header;
 use crate::queue::Permit;
+use crate::release::first_release_ns;
 use crate::response_coding::EncoderPool;
 use crate::response_head::{TRAIL_NS, VIA, content, may_trail, response_fields, trailer_fields};
 use crate::site_rules::dressed;
 use crate::target::UpstreamTarget;
 use crate::upstream::{KeptConns, NamedUpstream};
-use crate::waiting::{ProxyWaits, retry_after};
+use crate::waiting::{ProxyWaits, retry_after, spread};
 
 /// Interim responses (1xx) to one request. Applications send a few; each is a message to the worker.
 pub(crate) const INTERIMS_MAX: u8 = 16;
@@ -359,7 +359,7 @@ impl Proxy {
         if let Some(exchange) = request.exchange.take() {
             let mut reply = Reply::error(status).because(reason);
             if is_of_event_source {
-                reply = reply.for_event_source(RETRY_MS + u64::from(key.slot) % RETRY_MS);
+                reply = reply.for_event_source(RETRY_MS + spread(key, RETRY_MS));
             }
             let reply = dressed(request.site.as_deref(), reply);
             self.context.respond(exchange, if request.body_is_whole { reply } else { reply.and_close() });
@@ -807,9 +807,7 @@ impl Proxy {
                         request.facts.connect_ns = Some(connect_ns);
                     }
                     let wait_ns = request.map_or(u64::MAX, |request| request.wait_ns(&upstream.settings));
-                    // Kept connections may occupy all processes of the application.
-                    let slow_ns = if upstream.settings.kept() > 0 { SLOW_NS } else { u64::MAX };
-                    self.context.deadline(id, wait_ns.min(slow_ns));
+                    self.context.deadline(id, wait_ns.min(first_release_ns(upstream)));
                     if let Some(target) = upstream.targets.get(conn.target) {
                         target.tally.connected(connect_ns);
                     }

@@ -37,9 +37,6 @@ use crate::fault::GatewayFault;
 use crate::target::UpstreamTarget;
 use crate::upstream::NamedUpstream;
 
-/// Least time between two releases of kept connections, in ns.
-pub(crate) const RELEASE_NS: u64 = 250_000_000;
-
 /// The right to one connection to a target. Released when dropped.
 pub(crate) struct Permit {
     upstream: Arc<NamedUpstream>,
@@ -270,11 +267,10 @@ impl WaitQueue {
         self.idle.fetch_add(change as u32, Ordering::SeqCst);
     }
 
-    /// Asks all proxies to close their kept connections, which may occupy processes of the application, at most every
-    /// [`RELEASE_NS`].
-    pub(crate) fn release(&self, now_ns: u64) {
+    /// Asks all proxies to close idle connections, at most once in `again_ns` (`release.rs`).
+    pub(crate) fn release(&self, now_ns: u64, again_ns: u64) {
         let before_ns = self.released_ns.load(Ordering::Relaxed);
-        if now_ns.saturating_sub(before_ns) >= RELEASE_NS
+        if now_ns.saturating_sub(before_ns) >= again_ns
             && self
                 .released_ns
                 .compare_exchange(before_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed)

@@ -19,13 +19,14 @@ use std::sync::Arc;
 use encke_io::{Done, LendLimit, Segment, Token};
 use encke_server::{
     Asked, Body, CloseReason, ConnDescription, ContentLength, Engine, Farewells, Fields, Gone,
-    HandlerContext, JobId, Origin, PROVEN_BYTES, Reply, Resident, Slot, UpstreamEvent, UpstreamId,
+    HandlerContext, JobId, Origin, Reply, Resident, Slot, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::Known;
 use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
 use crate::affinity::TargetWish;
+use crate::client_pace::ClientPace;
 use crate::describe::path_of;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
@@ -41,8 +42,6 @@ use crate::waiting::QueueTimer;
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: usize = 64 * 1024;
-/// The same for a client that has received less than [`PROVEN_BYTES`].
-const UNPROVEN_WAITING_MAX: usize = 8 * 1024;
 /// Time without a byte after which a tunnel ends once one of its sides has ended, in ns. The other side has this time for its last
 /// bytes.
 const ENDING_NS: u64 = 10_000_000_000;
@@ -90,8 +89,7 @@ struct Tunnel {
     unsent: u64,
     /// Bytes for the client that wait for a send to end. Without capacity while the tunnel rests.
     waiting: Vec<u8>,
-    /// Bytes of the application, up to [`PROVEN_BYTES`].
-    passed: u32,
+    pace: ClientPace,
     /// The time of a tunnel without a byte, in ns.
     rest_ns: u64,
     /// The time of the last byte, in ns of the monotonic clock.
@@ -101,8 +99,6 @@ struct Tunnel {
     failed: bool,
     /// Whether nothing is read for the client, whose connection holds as much as it may.
     crowded: bool,
-    /// Whether as much as possible is received at a time: the client receives.
-    is_wide: bool,
     /// Whether this side has ended, towards the application and towards the client.
     upstream_shut: bool,
     client_shut: bool,
@@ -143,19 +139,6 @@ impl Tunnel {
         if !self.crowded {
             context.resume(self.id);
         }
-    }
-
-    /// Receives as much as possible at a time from the application, once the client has proven to receive.
-    fn widen(&mut self, context: &HandlerContext) {
-        if !self.is_wide && u64::from(self.passed) >= PROVEN_BYTES {
-            self.is_wide = true;
-            context.lend(self.id, LendLimit::Wide);
-        }
-    }
-
-    /// Bytes that may wait for the client.
-    const fn waiting_most(&self) -> usize {
-        if self.is_wide { WAITING_MAX } else { UNPROVEN_WAITING_MAX }
     }
 }
 
@@ -628,8 +611,7 @@ impl Resident for Tunnels {
                     handshake: Some(handshake),
                     unsent: 0,
                     waiting: Vec::new(),
-                    passed: 0,
-                    is_wide: false,
+                    pace: ClientPace::NEW,
                     rest_ns,
                     active_ns: slot.now().mono_ns,
                     upstream_over: false,
@@ -693,7 +675,7 @@ impl Resident for Tunnels {
         let context = slot.context();
         if let Some(tunnel) = self.tunnel(slot.word()) {
             tunnel.crowded = false;
-            if tunnel.waiting.len() < tunnel.waiting_most() {
+            if tunnel.waiting.len() < tunnel.pace.waiting_max(WAITING_MAX) {
                 tunnel.read_on(&context);
             }
         }
@@ -704,7 +686,7 @@ impl Resident for Tunnels {
         let now_ns = slot.now().mono_ns;
         if let Some(tunnel) = self.tunnel(place) {
             tunnel.active_ns = now_ns;
-            tunnel.widen(&slot.context());
+            tunnel.pace.widen(&slot.context(), tunnel.id);
         }
         slot.rest_until(self.due_ns(slot));
         self.catch_up(slot, place);
@@ -777,11 +759,11 @@ impl Resident for Tunnels {
             UpstreamEvent::Received(bytes) if is_waiting => self.respond(&mut slot, place, bytes),
             UpstreamEvent::Received(bytes) => {
                 tunnel.active_ns = slot.now().mono_ns;
-                tunnel.passed = tunnel.passed.saturating_add(bytes.len() as u32).min(PROVEN_BYTES as u32);
+                tunnel.pace.count(bytes.len());
                 if slot.is_sending() || !tunnel.waiting.is_empty() {
                     tunnel.waiting.extend_from_slice(bytes);
                     slot.charge_waiting(tunnel.waiting.capacity());
-                    if tunnel.waiting.len() >= tunnel.waiting_most() {
+                    if tunnel.waiting.len() >= tunnel.pace.waiting_max(WAITING_MAX) {
                         context.pause(id);
                     }
                 } else {

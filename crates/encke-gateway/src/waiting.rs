@@ -286,10 +286,13 @@ impl Proxy {
 /// do not all return at once.
 pub(crate) fn retry_after(key: ExchangeKey, settings: &UpstreamSettings) -> Fields {
     let queue_s = settings.queue_time.nanoseconds() / 1_000_000_000;
-    // Consecutive keys have distant values.
-    let spread = u64::from(key.slot ^ key.generation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let mut fields = Fields::new();
-    let value = (1 + spread % (queue_s + 1)).to_string();
+    let value = (1 + spread(key, queue_s + 1)).to_string();
     fields.push("Retry-After", value.as_bytes()).expect("digits are a value");
     fields
+}
+
+/// A number below `below`. Consecutive keys have distant numbers.
+pub(crate) fn spread(key: ExchangeKey, below: u64) -> u64 {
+    (u64::from(key.slot ^ key.generation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % below.max(1)
 }

@@ -1,8 +1,7 @@
 //! Refusals of event streams that a later request may not get.
 //!
 //! A browser's `EventSource` opens its stream again after its end, but never after a response with another status than 200 (HTML
-//! §9.2.3): a page that met a busy moment would get no message until somebody loads it again. So it gets an empty stream with the time to
-//! wait in place of a 429 or 503.
+//! §9.2.3): after a 429 or 503 the page would get no message until its next load. So the response is an empty stream with the time to wait.
 
 use encke_wire::field::{self, Known};
 use encke_wire::method::Method;

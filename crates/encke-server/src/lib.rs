@@ -108,7 +108,7 @@ pub use listener::{Bound, ListenConfig};
 pub use log::{
     AccessLog, LogFormat, LogLabel, LogNotes, LogOutput, LogSettings, LogTail, TailEntry, TailFilter,
 };
-pub use open_table::{PROVEN_BYTES, Queued};
+pub use open_table::{PROVEN_BYTES, Queued, UNPROVEN_WAITING_MAX};
 pub use operate::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
     FieldValue, RuleStep, Verb, VerbField,

@@ -5,7 +5,7 @@ use crate::reply::Fields;
 /// The number of waiting bytes at which a handler must pause until [`Handler::writable`](crate::Handler::writable).
 pub(crate) const WAITING_MAX: usize = 64 * 1024;
 /// The same for a client that has received less than [`PROVEN_BYTES`] of the response.
-const UNPROVEN_WAITING_MAX: usize = 8 * 1024;
+pub const UNPROVEN_WAITING_MAX: usize = 8 * 1024;
 
 /// Content of a response after which its client is known to receive, in bytes. The buffers of a kernel hold less. Until then, the
 /// source of the response may keep only little for it: a client that sends a request and never reads costs that much memory.

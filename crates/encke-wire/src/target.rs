@@ -250,10 +250,16 @@ pub fn encode_target_path(path: &str, out: &mut String) {
         if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push('%');
-            out.push(char::from(b"0123456789ABCDEF"[usize::from(byte >> 4)]));
-            out.push(char::from(b"0123456789ABCDEF"[usize::from(byte & 15)]));
+            push_escape(byte, out);
         }
+    }
+}
+
+/// Appends the escape of a byte (RFC 3986 §2.1).
+pub fn push_escape(byte: u8, out: &mut String) {
+    out.push('%');
+    for half in [byte >> 4, byte & 0xf] {
+        out.push(char::from(b"0123456789ABCDEF"[usize::from(half)]));
     }
 }
 
@@ -291,10 +297,7 @@ pub fn encode_path(path: &str, out: &mut String) {
         if byte.is_ascii_alphanumeric() || b"/-._~!$()*+,=:@".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push('%');
-            for half in [byte >> 4, byte & 0xf] {
-                out.push(char::from(b"0123456789ABCDEF"[usize::from(half)]));
-            }
+            push_escape(byte, out);
         }
     }
 }

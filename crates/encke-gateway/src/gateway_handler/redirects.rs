@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use encke_server::{Exchange, Fields, JobId, Reply};
 use encke_wire::http1::Framing;
+use encke_wire::target::push_escape;
 
 use super::{
     GatewayHandler, LookingRequest, REDIRECTS_MAX, ScriptKey, ScriptLookup, ScriptRequest, with_query,
@@ -48,13 +49,11 @@ pub(super) fn escaped_target(value: &[u8]) -> String {
         if is_kept {
             target.push(char::from(byte));
         } else {
-            target.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]].map(char::from));
+            push_escape(byte, &mut target);
         }
     }
     target
 }
-
-const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 impl GatewayHandler {
     /// Serves the path to which an application has sent a client.
